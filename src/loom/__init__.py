@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.schedules import ScheduleNotFound
     from loom.runtime.durable.stored_definitions import DefinitionNotFound
     from loom.runtime.flow import Flow, load
+    from loom.runtime.project import Project, load_project
     from loom.runtime.sync import SyncHandler, SyncRuntime, connect_sync
     from loom.steps.context import Context
     from loom.steps.decorators import catch_error, on_cancel, step
@@ -136,6 +137,7 @@ _NAMES = {
     "loom.runtime.durable.info": "RunInfo",
     "loom.runtime.durable.schedules": "ScheduleNotFound",
     "loom.runtime.flow": "Flow load",
+    "loom.runtime.project": "Project load_project",
     "loom.runtime.sync": "SyncHandler SyncRuntime connect_sync",
     "loom.steps.context": "Context",
     "loom.steps.decorators": "catch_error on_cancel step",
@@ -203,6 +205,7 @@ __all__ = [
     "MemoryExceeded",
     "NothingToSkip",
     "Problem",
+    "Project",
     "Resource",
     "RetryInfo",
     "RetryPolicy",
@@ -245,6 +248,7 @@ __all__ = [
     "connect_sync",
     "connector",
     "load",
+    "load_project",
     "on_cancel",
     "retry_all",
     "retry_always",

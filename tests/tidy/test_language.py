@@ -46,7 +46,6 @@ LONE_SUBCLASSES = frozenset(
         "EndWatchers(Watchers)",
         "HttpServer(Server)",
         "MissingTypeError(UnknownTypeError)",
-        "RemoteDefinitionError(DefinitionError)",
         "RemoteRunExists(RunExists)",
         "RemoteRunFinished(RunFinished)",
         "RemoteRunNotFound(RunNotFound)",

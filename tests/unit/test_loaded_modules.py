@@ -68,7 +68,7 @@ def _run(code: str, place: Path) -> str:
         pytest.param(_FIRST_RUN, 69, id="first-run"),
         pytest.param(_command("--help"), 21, id="help"),
         pytest.param(_command("workflow", "status", "ended"), 115, id="status"),
-        pytest.param(_command("run", "flow.json"), 240, id="run-flow"),
+        pytest.param(_command("run", "flow.json"), 242, id="run-flow"),
         pytest.param(_command("eval", "@add(1, 2)"), 37, id="eval"),
     ],
 )

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loom.cli.options import data_file, files, json_option, limit_options
+from loom.cli.options import (
+    data_file,
+    files,
+    handlers_option,
+    json_option,
+    limit_options,
+    parameters_of,
+    parameters_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,26 +26,41 @@ if TYPE_CHECKING:
     from loom.flows.diagnostics import Problem
     from loom.flows.limits import Limits
     from loom.flows.program import Program
+    from loom.runtime.project import FileProblem
 
 
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@handlers_option
+@parameters_option
 @limit_options
 @json_option
 def validate(
-    files: Sequence[Path], strict: bool, max_iterations: int | None, max_duration: float | None, as_json: bool
+    files: Sequence[Path],
+    strict: bool,
+    handlers: Sequence[str],
+    parameter_file: Any,
+    max_iterations: int | None,
+    max_duration: float | None,
+    as_json: bool,
 ) -> None:
     """Check definitions of flows. All problems are told, with their places.
 
-    FILE is a JSON or YAML file in Logic Apps' dialect or in Loom's, or a folder that is searched for such. Exits with 1
+    FILE is a JSON or YAML file in Logic Apps' dialect or in Loom's, or a folder that is searched for such. Of a project
+    of Logic Apps all files are checked, and what it lacks here: settings, handlers of connections, equals. Exits with 1
     if there are errors; warnings alone are fine.
     """
-    from loom.cli.flow_files import files_of, limits_of
+    from loom.cli.flow_files import limits_of
     from loom.cli.output import print_json
+    from loom.cli.targets import load_handlers
 
-    limits = limits_of(max_iterations, max_duration)
-    found = {path: _checked(path, limits) for place in files for path in _files(place, files_of(place))}
+    load_handlers(handlers)
+    limits, parameters = limits_of(max_iterations, max_duration), parameters_of(parameter_file)
+    found: dict[Path, list[Problem]] = {}
+    for place in files:
+        for path, problems in _checked_place(place, limits, parameters).items():
+            found.setdefault(path, []).extend(problems)
     bad = ("error", "warning") if strict else ("error",)
     failed = [path for path, problems in found.items() if any(problem.severity in bad for problem in problems)]
     if as_json:
@@ -56,17 +79,47 @@ def _files(place: Path, found: list[Path]) -> list[Path]:
     return found
 
 
-def _checked(path: Path, limits: Limits) -> list[Problem]:
-    """All problems of a file."""
-    from loom.cli.flow_files import name_of, read_definition
-    from loom.flows.compiler import compile_flow
-    from loom.flows.diagnostics import DefinitionError
+def _checked_place(place: Path, limits: Limits, parameters: dict[str, Any] | None) -> dict[Path, list[Problem]]:
+    """All problems by file: of a file, of the flows in a folder, or of a project."""
+    from loom.cli.flow_files import by_file, files_of, is_project_folder
+    from loom.runtime.project_folder import WORKFLOW, project_of
+
+    if (file := place / WORKFLOW).is_file() and project_of(file) is not None:
+        place = file
+    if is_project_folder(place):
+        return _checked_project(place, limits, parameters)
+    found: dict[Path, list[Problem]] = {}
+    for path in _files(place, files_of(place)):
+        found |= {path: []} | by_file(_checked(path, limits, parameters))
+    return found
+
+
+def _checked(path: Path, limits: Limits, parameters: dict[str, Any] | None) -> Sequence[FileProblem]:
+    """All problems of a file, and of what its project has for it."""
+    from loom.cli.flow_files import name_of
+    from loom.runtime.project import FileProblem, ProjectError, load_beside
 
     try:
-        _, problems = compile_flow(read_definition(path), name=name_of(path), limits=limits)
-    except DefinitionError as error:
-        return list(error.problems)
-    return problems
+        flow = load_beside(path, name_of(path), limits, parameters)
+    except ProjectError as error:
+        return error.found
+    return [FileProblem(path, problem) for problem in flow.warnings]
+
+
+def _checked_project(folder: Path, limits: Limits, parameters: dict[str, Any] | None) -> dict[Path, list[Problem]]:
+    from loom.cli.flow_files import by_file
+    from loom.runtime.project import ProjectError, load_project
+    from loom.runtime.project_checks import project_problems
+    from loom.runtime.project_folder import BESIDE, workflow_files
+
+    try:
+        project = load_project(folder, limits=limits, parameters=parameters)
+        found = [*project.warnings, *project_problems(project)]
+    except ProjectError as error:
+        found = list(error.found)
+    beside = (folder / name for name in BESIDE)
+    files = [*workflow_files(folder), *(path for path in beside if path.exists())]
+    return {path: [] for path in files} | by_file(found)
 
 
 def _tell(found: dict[Path, list[Problem]]) -> None:

@@ -10,14 +10,14 @@ from typing_extensions import override
 
 from loom.cli.output import clean
 from loom.flows.diagnostics import DefinitionError, Problem
-from loom.flows.document import MAX_BYTES
 from loom.flows.limits import Limits
 from loom.flows.source_map import SourceMap, Spot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from loom.runtime.flow import Flow
+    from loom.runtime.project import FileProblem, Project, ProjectError
 
 SUFFIXES = (".json", ".yaml", ".yml")
 _STANDARD = "workflow.json"
@@ -73,14 +73,75 @@ def limits_of(max_iterations: int | None, max_duration: float | None) -> Limits:
     )
 
 
-def load_flow(path: Path, limits: Limits) -> Flow:
-    """The flow in a file. Its problems are told, each with its place, if it cannot be loaded."""
-    from loom.runtime.flow import load
+def load_flow(path: Path, limits: Limits, parameters: Mapping[str, Any] | None = None) -> Flow:
+    """The flow in a file, with what its project has for it, if it is in one, and with parameters of another file.
+
+    Its problems are told, each with its place, if it cannot be loaded.
+    """
+    from loom.runtime.flow import file_text, load
+    from loom.runtime.project_folder import project_of
 
     try:
-        return load(path, name=name_of(path), limits=limits)
+        if parameters is None and project_of(path) is None and "appsetting" not in file_text(path).lower():
+            return load(path, name=name_of(path), limits=limits)
     except DefinitionError as error:
         raise BrokenFlow(path, error.problems) from error
+    from loom.runtime.project import ProjectError, load_beside
+
+    try:
+        return load_beside(path, name_of(path), limits, parameters)
+    except ProjectError as error:
+        if {each.file for each in error.errors} == {path}:
+            raise BrokenFlow(path, error.problems) from error
+        raise BrokenProject(error) from error
+    except DefinitionError as error:
+        raise BrokenFlow(path, error.problems) from error
+
+
+def load_folder(folder: Path, limits: Limits, parameters: Mapping[str, Any] | None = None) -> Project:
+    """The flows of a project. Its problems are told, each with its file and place, if it cannot be loaded."""
+    from loom.runtime.project import ProjectError, load_project
+
+    try:
+        return load_project(folder, limits=limits, parameters=parameters)
+    except ProjectError as error:
+        raise BrokenProject(error) from error
+
+
+def is_project_folder(folder: Path) -> bool:
+    """Whether a folder is read as a project: it has `*/workflow.json`, and a file of projects or no other flows."""
+    from loom.runtime.project_folder import is_project, workflow_files
+
+    found = workflow_files(folder) if folder.is_dir() else []
+    return bool(found) and (is_project(folder) or files_of(folder) == found)
+
+
+def by_file(found: Iterable[FileProblem]) -> dict[Path, list[Problem]]:
+    """Problems by their files."""
+    files: dict[Path, list[Problem]] = {}
+    for file, problem in found:
+        files.setdefault(file, []).append(problem)
+    return files
+
+
+class BrokenProject(click.ClickException):
+    """A project that cannot be loaded."""
+
+    exit_code = 2
+
+    def __init__(self, error: ProjectError) -> None:
+        self._files = by_file(error.errors)
+        count = len(error.errors)
+        what = f"{count} problems" if count != 1 else "a problem"
+        super().__init__(clean(f"{error.folder} cannot be loaded: it has {what}."))
+
+    @override
+    def show(self, file: Any = None) -> None:
+        """Every problem on a line of its own, then the sum."""
+        for path, problems in self._files.items():
+            for line in problem_lines(path, problems):
+                click.echo(line, err=True)
+        super().show(file)
 
 
 class BrokenFlow(click.ClickException):
@@ -120,22 +181,12 @@ class BrokenFlows(click.ClickException):
         super().show(file)
 
 
-def read_definition(path: Path) -> str:
-    """The text of a file, as `loom.load` reads it but without what else that needs. Raises `DefinitionError`."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DefinitionError([Problem("", f"it is larger than {MAX_BYTES >> 20} MiB")])
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DefinitionError([Problem("", f"it is no text in UTF-8: {error}")]) from error
-    except OSError as error:
-        raise DefinitionError([Problem("", f"it cannot be read: {error.strerror or error}")]) from error
-
-
 def spots_of(path: Path, problems: Iterable[Problem]) -> list[tuple[Problem, Spot | None]]:
     """Problems with the places of what they are about, in the order of the file."""
+    from loom.runtime.flow import file_text
+
     try:
-        places = SourceMap(read_definition(path))
+        places = SourceMap(file_text(path))
     except DefinitionError:
         return [(problem, None) for problem in problems]
     found = [(problem, Spot(*problem.spot) if problem.spot else places.find(problem.path)) for problem in problems]

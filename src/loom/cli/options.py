@@ -250,6 +250,11 @@ def start_options(command: Decorated) -> Decorated:
             multiple=True,
             help=f"{what}. May be repeated." if name == "header" else f"{what}; JSON, else a text. May be repeated.",
         )(command)
+    return parameters_option(command)
+
+
+def parameters_option(command: Decorated) -> Decorated:
+    """`--parameters FILE`, for commands that load flows."""
     return click.option(
         "--parameters",
         "parameter_file",
@@ -258,6 +263,13 @@ def start_options(command: Decorated) -> Decorated:
         shell_complete=files,
         help="Read parameters of a flow from a file, such as parameters.json of Logic Apps.",
     )(command)
+
+
+def parameters_of(data: Any) -> dict[str, Any] | None:
+    """The content of a file of parameters, which is an object; None if there is no file."""
+    if data is not None and not isinstance(data, dict):
+        raise WrongUse("A file of parameters is an object: values by the names of parameters.")
+    return data
 
 
 run_id_argument = click.argument("run_id")

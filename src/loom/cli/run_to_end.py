@@ -312,7 +312,8 @@ def _tell_doubts(wanted: FlowRun) -> None:
     """What is likely to go wrong: it may be all that is said, for errors of secure actions are not shown."""
     given = {name.lower() for name in wanted.given.get("parameters", {})}
     parameters = wanted.flow.program.parameters
-    missing = [known.name for key, known in parameters.items() if not known.has_default and key not in given]
+    has_value = given | {key for key, known in parameters.items() if known.has_default or known.is_given}
+    missing = [known.name for key, known in parameters.items() if key not in has_value]
     if missing:
         names = ", ".join(f"'{name}'" for name in missing)
         click.echo(clean(f"Note: no value and no default for the parameters {names}."), err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from loom.cli.engine_process import Logs
     from loom.cli.reload import ReloadedProcess
     from loom.flows.limits import Limits
+    from loom.runtime.project import Project
     from loom.server.settings import ServerSettings
     from loom.steps.workflow import Workflow
 
@@ -117,16 +119,16 @@ def serve(
     breaks its streams; a second signal ends it at once. Unfinished runs stay in the store and go on with the next one.
     """
     from loom.cli.flow_files import limits_of
-    from loom.cli.work_commands import loaded
+    from loom.cli.work_commands import loaded, retention
 
     with server_extra():
         settings = _server_settings(given, limits_of(max_iterations, max_duration))
     reloaded = _reloaded(targets, given) if given["reload"] else None
-    if reloaded is None:
-        named = loaded(targets, handlers, max_iterations, max_duration)
-    else:
-        named = reloaded.load(targets, handlers, lambda: loaded(targets, handlers, max_iterations, max_duration))
-    run_server(_serve(named, settings, given, reloaded))
+    projects: list[Project] = []
+    load = partial(loaded, targets, handlers, max_iterations, max_duration, given["parameter_file"], projects)
+    named = load() if reloaded is None else reloaded.load(targets, handlers, load)
+    given["retention"] = retention(given["retention"], named, projects)
+    run_server(_serve(named, settings, given, projects, reloaded))
 
 
 def _reloaded(targets: Sequence[str], given: Mapping[str, Any]) -> ReloadedProcess:
@@ -188,16 +190,19 @@ async def _serve(
     named: dict[str, Workflow],
     settings: ServerSettings,
     given: Mapping[str, Any],
+    projects: Sequence[Project],
     reloaded: ReloadedProcess | None = None,
 ) -> None:
     """Be at the address, then open the store, then work: what is in the way is told before a run is touched."""
     from loom.cli.engine_process import Bodies, Logs, health_port, stop_on_signals, until_told, work_for
     from loom.cli.session import opened, store_at
+    from loom.cli.work_commands import tell_problems
     from loom.runtime.garbage import shorten_collections
     from loom.server.app import create_app
     from loom.server.http_server import bind, check_keys
 
     stopped, bodies, logs = stop_on_signals(), Bodies(), Logs(given["log_level"], given["log_format"])
+    tell_problems(projects, logs)
     with ExitStack() as at_end:
         found = reloaded.sockets() if reloaded is not None else await bind(given["host"], given["port"])
         sockets = [at_end.enter_context(bound) for bound in found]

@@ -19,10 +19,11 @@ import click
 from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import ModuleType
 
     from loom.flows.limits import Limits
+    from loom.runtime.project import Project
 
 _FORMS = "use module:name, file.py:name or flow.json"
 
@@ -63,12 +64,20 @@ def flow_place(target: str) -> Path | None:
     return Path(_place(target)) if is_flow_target(target) else None
 
 
-def named_workflows(targets: Iterable[str], limits: Limits | None = None) -> dict[str, Workflow]:
-    """The workflows of targets by the names of their runs. Loops of flows may ask for what the limits say."""
+def named_workflows(
+    targets: Iterable[str],
+    limits: Limits | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    projects: list[Project] | None = None,
+) -> dict[str, Workflow]:
+    """The workflows of targets by the names of their runs. Loops of flows may ask for what the limits say.
+
+    Flows get the parameters, as far as they name them. Folders that are projects are added to `projects`.
+    """
     found: dict[str, Workflow] = {}
     places: dict[str, str] = {}
     for target in targets:
-        for place, name, workflow in _all_of(target, limits):
+        for place, name, workflow in _all_of(target, limits, parameters, projects):
             if name in found:
                 message = f"Two targets are named {name}, {places[name]} and {place}: give one another name"
                 raise TargetError(f"{message} with NAME=TARGET.")
@@ -76,26 +85,56 @@ def named_workflows(targets: Iterable[str], limits: Limits | None = None) -> dic
     return found
 
 
-def _all_of(target: str, limits: Limits | None) -> list[tuple[str, str, Workflow]]:
+def _all_of(
+    target: str, limits: Limits | None, parameters: Mapping[str, Any] | None, projects: list[Project] | None
+) -> list[tuple[str, str, Workflow]]:
     if not is_flow_target(target) or not Path(_place(target)).is_dir():
-        return [(target, *named_workflow(target, limits))]
-    from loom.cli.flow_files import BrokenFlow, BrokenFlows, files_of
+        return [(target, *named_workflow(target, limits, parameters))]
+    from loom.cli.flow_files import BrokenFlow, BrokenFlows, files_of, is_project_folder, load_folder
+    from loom.flows.limits import Limits
+    from loom.runtime.project_folder import nearby
 
     if target != _place(target):
         raise TargetError(f"{target!r} names a folder: its flows go by the names of their files.")
-    files = files_of(Path(target))
+    if (only := workflow_file(target)) != target:
+        return [(only, *named_workflow(only, limits, parameters))]
+    folder = Path(target)
+    if is_project_folder(folder):
+        project = load_folder(folder, limits or Limits(), parameters)
+        if projects is not None:
+            projects.append(project)
+        return [(str(project.files[name]), name, flow) for name, flow in project.items()]
+    files = files_of(folder)
     if not files:
-        raise TargetError(f"{target} has no flows: it has no .json or .yaml files.")
+        hint = nearby(folder)
+        raise TargetError(f"{target} has no flows: it has no .json or .yaml files.{f' ({hint})' if hint else ''}")
     found: list[tuple[str, str, Workflow]] = []
     broken: list[BrokenFlow] = []
     for file in files:
         try:
-            found.append((str(file), *named_workflow(str(file), limits)))
+            found.append((str(file), *named_workflow(str(file), limits, parameters)))
         except BrokenFlow as error:
             broken.append(error)
     if broken:
         raise broken[0] if len(broken) == 1 else BrokenFlows(Path(target), broken)
     return found
+
+
+def workflow_file(target: str) -> str:
+    """The file of a target that names the folder of one workflow in a project; else the target."""
+    from loom.runtime.project_folder import WORKFLOW, project_of
+
+    file = Path(target) / WORKFLOW
+    return str(file) if file.is_file() and project_of(file) is not None else target
+
+
+def project_around(target: str) -> list[str]:
+    """The project that a target is a workflow of, which its children are in; none if it is in no project."""
+    from loom.runtime.project_folder import project_of
+
+    file = Path(workflow_file(_place(target)))
+    root = project_of(file) if file.is_file() else None
+    return [str(root)] if root is not None else []
 
 
 def _place(target: str) -> str:
@@ -104,14 +143,16 @@ def _place(target: str) -> str:
     return place if given and not any(sign in name for sign in "/\\") else target
 
 
-def named_workflow(target: str, limits: Limits | None = None) -> tuple[str, Workflow]:
+def named_workflow(
+    target: str, limits: Limits | None = None, parameters: Mapping[str, Any] | None = None
+) -> tuple[str, Workflow]:
     """The workflow of a target, and the name of its runs: that in the target, or NAME of NAME=TARGET."""
     name, given, place = target.partition("=")
     if given and place == _place(target) and (not name or name.startswith("loom.")):
         why = "names that begin with 'loom.' are Loom's own" if name else "there is no name before the '='"
         raise TargetError(f"{target!r} is not a target: {why}.")
     if is_flow_target(target):
-        return _named_flow(target, limits)
+        return _named_flow(target, limits, parameters)
     if not given:
         name, place = target.rpartition(":")[2], target
     found = load_workflow(place)
@@ -123,14 +164,16 @@ def named_workflow(target: str, limits: Limits | None = None) -> tuple[str, Work
         raise TargetError(_failure(place, error)) from error
 
 
-def _named_flow(target: str, limits: Limits | None) -> tuple[str, Workflow]:
+def _named_flow(
+    target: str, limits: Limits | None, parameters: Mapping[str, Any] | None = None
+) -> tuple[str, Workflow]:
     from loom.cli.flow_files import load_flow, name_of
     from loom.flows.limits import Limits
 
     path = Path(_place(target))
     if not path.is_file():
         raise TargetError(f"{path} is a folder: name a file in it." if path.is_dir() else f"File not found: {path}")
-    flow = load_flow(path, limits or Limits())
+    flow = load_flow(path, limits or Limits(), parameters)
     name = target.partition("=")[0] if target != str(_place(target)) else name_of(path)
     return name, flow
 

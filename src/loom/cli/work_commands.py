@@ -15,6 +15,8 @@ from loom.cli.options import (
     json_option,
     json_value,
     limit_options,
+    parameters_of,
+    parameters_option,
     size,
     start_options,
     store_option,
@@ -24,8 +26,10 @@ from loom.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from loom.cli.engine_process import Logs
     from loom.cli.options import Decorated
     from loom.runtime.durable.worker import WorkerRuntime
+    from loom.runtime.project import Project
     from loom.steps.workflow import Workflow
 
 
@@ -111,6 +115,7 @@ def work_options(command: Decorated) -> Decorated:
         allow_host_option,
         limit_options,
         handlers_option,
+        parameters_option,
         click.option(
             "--retention", metavar="TIME", type=duration, help="Delete runs so long after their end, as in 30d."
         ),
@@ -183,10 +188,13 @@ def worker(
     from loom.cli.session import safe_url
     from loom.runtime.garbage import shorten_collections
 
-    named = loaded(targets, handlers, max_iterations, max_duration)
+    projects: list[Project] = []
+    named = loaded(targets, handlers, max_iterations, max_duration, settings["parameter_file"], projects)
+    settings["retention"] = retention(settings["retention"], named, projects)
 
     async def work() -> None:
         bodies, logs = Bodies(), Logs(log_level, log_format)
+        tell_problems(projects, logs)
         options = {**memory_options(settings), **allowed_hosts(allow_hosts)}
         async with engine(store, named, logs, given=settings, **options) as (runtime, stopped):
             shorten_collections()
@@ -206,14 +214,41 @@ def doing(given: Mapping[str, Any], runtime: WorkerRuntime) -> str:
 
 
 def loaded(
-    targets: Sequence[str], handlers: Sequence[str], max_iterations: int | None, max_duration: float | None
+    targets: Sequence[str],
+    handlers: Sequence[str],
+    max_iterations: int | None,
+    max_duration: float | None,
+    parameters: Any = None,
+    projects: list[Project] | None = None,
 ) -> dict[str, Workflow]:
-    """What targets name, with the code that registers what flows call."""
+    """What targets name, with the code that registers what flows call.
+
+    Flows get the data of a file of parameters. Folders that are projects are added to `projects`.
+    """
     from loom.cli.flow_files import limits_of
     from loom.cli.targets import load_handlers, named_workflows
 
     load_handlers(handlers)
-    return named_workflows(targets, limits_of(max_iterations, max_duration))
+    return named_workflows(targets, limits_of(max_iterations, max_duration), parameters_of(parameters), projects)
+
+
+def retention(asked: float | None, named: Mapping[str, Workflow], projects: Sequence[Project]) -> float | None:
+    """How long ended runs are kept: as asked, else as `host.json` says if nothing but that project is worked for."""
+    if asked is not None or len(projects) != 1 or len(projects[0]) != len(named):
+        return asked
+    return projects[0].retention_s
+
+
+def tell_problems(projects: Sequence[Project], logs: Logs) -> None:
+    """Say once, when a process begins, what its projects lack."""
+    from loom.cli.flow_files import by_file, problem_lines
+    from loom.runtime.project_checks import project_problems
+
+    for project in projects:
+        beside = [each for each in project.warnings if each.file.parent == project.folder]
+        for file, problems in by_file([*beside, *project_problems(project)]).items():
+            for line in problem_lines(file, problems):
+                logs.tell(line.replace(": error: ", ": warning: ", 1))
 
 
 def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,13 +309,15 @@ def run(
     nothing is kept.
     """
     from loom.cli.problems import WrongUse
+    from loom.cli.targets import project_around
     from loom.runtime.flow import Flow
 
-    found = loaded([target], handlers, max_iterations, max_duration)
+    found = loaded([target], handlers, max_iterations, max_duration, given["parameter_file"])
     if len(found) != 1:
         raise WrongUse(f"{target} has {len(found)} flows: name the file of one.")
     ((name, workflow),) = found.items()
-    others = loaded(given["also"], (), max_iterations, max_duration)
+    also = (*given["also"], *project_around(target))
+    others = loaded(also, (), max_iterations, max_duration, given["parameter_file"])
     given["others"] = {other: code for other, code in others.items() if other != name}
     if isinstance(workflow, Flow):
         _run_flow(name, workflow, target, allowed_hosts(allow_hosts), given)
@@ -317,7 +354,7 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
         name=name,
         flow=flow,
         target=target,
-        given=given_to_flow(given, flow),
+        given=given_to_flow({**given, "parameter_file": None}, flow),  # it has what the file says of it
         run_id=given["run_id"],
         tags=dict(given["tags"]),
         store=given["store"],

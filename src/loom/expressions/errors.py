@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class FunctionError(Exception):
@@ -10,6 +15,20 @@ class FunctionError(Exception):
 
     The compiled call knows where in the text that was, and makes an `ExpressionError` of it.
     """
+
+
+class SettingNotNamed(FunctionError):
+    """Raised for a setting that did not come with the start, because the definition does not name it.
+
+    What was asked for is not repeated: a name that is computed may be made of a secret.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        known = ", ".join(names) or "none"
+        super().__init__(
+            "an app setting is asked for by a name that the definition does not have. Settings come with the start by "
+            f"the names that stand in expressions, here {known}: write the name into an expression"
+        )
 
 
 class ExpressionError(Exception):

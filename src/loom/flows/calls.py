@@ -76,6 +76,9 @@ class FlowStart(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Further outputs of the trigger, such as `queries`."""
     parameters: dict[str, Any] = {}
     variables: dict[str, Any] = {}
+    settings: dict[str, str] | None = None
+    """The app settings that the definition names, as they were when the run began: a replay needs no others. None: the
+    project beside the definition has given nothing so far."""
 
 
 class FlowEnd(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -65,6 +65,7 @@ def _program(low: Lowering) -> Program:
     document = low.document
     loom = top_level_is_loom(document.definition)
     program = Program(document.name, digest_of(document_text(document, low.limits)))
+    program.beside = document.beside
     program.parameters = sections.parameters(low)
     program.triggers = sections.triggers(low, loom=loom)
     _top_level(low, loom)

@@ -13,11 +13,12 @@ from functools import reduce
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
 from loom.expressions.parser import is_opaque
 from loom.expressions.values import INT_MAX, INT_MIN
+from loom.flows.beside import Beside
 from loom.flows.diagnostics import DefinitionError, Problem, at, suggestion
 from loom.flows.limits import Limits
 from loom.flows.plain import copy_of
@@ -45,6 +46,8 @@ class Document(Struct, frozen=True):
     """JSON path of the definition in the author's file."""
     shape: Shape = "definition"
     """What the author wrote: a whole definition, a map of actions, or a single action."""
+    beside: Beside | None = None
+    """The names that its project gives it; None: it has no project, or needs nothing of it."""
 
     @property
     def actions_path(self) -> str:
@@ -67,8 +70,18 @@ def read_document(source: dict[str, Any] | str, *, name: str = "") -> Document:
 def document_text(document: Document, limits: Limits | None = None) -> str:
     """Write the stored form of a document with its limits: compact, in the author's order, which has a meaning."""
     facts = asdict(document)
-    facts |= {"limits": asdict(limits or Limits()), "compiler": COMPILER}
+    if facts.pop("beside") is not None:  # the text of all other documents stays what it was, and so do their digests
+        facts["beside"] = to_builtins(document.beside)
+    facts |= {"limits": _limits_text(limits or Limits()), "compiler": COMPILER}
     return json.dumps(facts, separators=(",", ":"), allow_nan=False)
+
+
+def _limits_text(limits: Limits) -> dict[str, Any]:
+    """Write limits. The default width came later, and is left out unless the operator has set it."""
+    facts = asdict(limits)
+    if facts["foreach_width"] == Limits().foreach_width:
+        del facts["foreach_width"]
+    return facts
 
 
 def digest_of(text: str) -> str:
@@ -83,6 +96,8 @@ def stored_document(text: str) -> tuple[Document, Limits]:
     compiler = facts.pop("compiler")
     if compiler != COMPILER:
         raise ValueError(f"this document was stored for compiler {compiler}; this one is {COMPILER}")
+    if "beside" in facts:
+        facts["beside"] = convert(facts["beside"], Beside)
     return Document(**facts), limits
 
 

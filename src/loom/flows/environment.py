@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from loom.core.persistent import EMPTY_FIFO
 from loom.expressions.dotnet.timestamps import timestamp_text
-from loom.expressions.errors import FunctionError
+from loom.expressions.errors import FunctionError, SettingNotNamed
 from loom.expressions.meter import ELEMENT, NODE, SLOT, spend
 from loom.flows.action_types import LOOP_VARIABLES
+from loom.flows.beside import find_name
 from loom.flows.calls import CALLBACK
 from loom.flows.diagnostics import did_you_mean
 from loom.flows.outcomes import outputs_in, record_dict, result_of
@@ -184,8 +185,18 @@ class FlowEnvironment:
         return parameter.default
 
     def app_setting(self, name: str) -> Any:
-        """Return null: settings of a host do not belong to a run."""
-        del name
+        """Read an app setting as it was when the run began; null if there was none of this name.
+
+        Only the settings that the definition names came with the start. Runs of a definition that stands beside no
+        project, among them all older ones, have none.
+        """
+        beside = self._walk.program.beside
+        if beside is None:
+            return None
+        named = find_name(beside.settings, name)
+        if named is None:
+            raise SettingNotNamed(beside.settings)
+        return self._walk.plan.settings.get(named)
 
     def trigger(self) -> Any:
         """Return the record of the trigger."""

@@ -37,7 +37,10 @@ class Limits(Struct, frozen=True):
     """The longest `limit.timeout` of one of Loom's loops, in seconds."""
     max_until_iterations: int = 5_000
     """The highest `limit.count` of an `Until` of Logic Apps."""
+    foreach_width: int = 20
+    """Iterations at a time of a `Foreach` of Logic Apps that does not say how many."""
 
     def __post_init__(self) -> None:
-        if self.max_iterations < 1 or self.max_duration_s <= 0 or self.max_until_iterations < 1:
+        counts = (self.max_iterations, self.max_until_iterations, self.foreach_width)
+        if min(counts) < 1 or self.max_duration_s <= 0:
             raise ValueError("limits must be positive: a loop runs at least once, for some time")

@@ -15,8 +15,9 @@ from loom.core.records import EventRecord, Failure
 from loom.core.run import bear
 from loom.expressions import ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
-from loom.expressions.errors import FunctionError
+from loom.expressions.errors import FunctionError, SettingNotNamed
 from loom.expressions.value_text import text_of
+from loom.flows.beside import SETTING_NOT_NAMED
 from loom.flows.calls import END_KIND, MASK, FlowEnd
 from loom.flows.state import Record
 
@@ -44,6 +45,7 @@ _TELL_NOTHING = frozenset(
         "ActionBranchingConditionNotSatisfied",
         "ActionDependencyFailed",
         "ActionTimedOut",
+        SETTING_NOT_NAMED,
         "ActionTypeNotSupported",
         "LoopTimedOut",
     }
@@ -144,6 +146,8 @@ def invalid_template(node: Node, error: ExpressionError | FunctionError, code: s
     """Make the error of an action whose template cannot be evaluated, with action, path and reason."""
     path = getattr(error, "path", "")
     where = f"{node.path}.{path}" if path else node.path
+    if isinstance(error.__cause__, SettingNotNamed):  # it has nothing of the inputs, and only its author can help
+        return {"code": SETTING_NOT_NAMED, "message": f"Action '{node.name}', {where}: {error.__cause__}"}
     if node.secure_inputs:
         return {
             "code": code,

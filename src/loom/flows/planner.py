@@ -79,7 +79,7 @@ class FlowPlanner:
         del step, origin, woken
         if event.kind.name != START_KIND.name or plan.ids:
             return plan, (), False
-        walk = self._walk(config, replace(plan, started=at), at)
+        walk = self._walk(config, replace(plan, started=at, settings=event.body.settings or {}), at)
         with walk:
             _begin(walk, event.body)
             walk.go(config.program.fuel)

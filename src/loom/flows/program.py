@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from loom.flows.beside import Beside
 from loom.flows.connections import ConnectionUse
 
 if TYPE_CHECKING:
@@ -128,6 +129,9 @@ class Parameter(Struct, frozen=True):
     declared: bool = True
     """False if the document only reads it. It may still be given, as files of Standard expect, with any type."""
 
+    is_given: bool = False
+    """True if the project beside the definition gives its value, whatever a start leaves out."""
+
     @property
     def is_secure(self) -> bool:
         """True if its value is hidden from people."""
@@ -171,6 +175,8 @@ class Program(Struct):
     """True if the outputs read something secure: their errors must not repeat it."""
     secure_variables: frozenset[str] = frozenset()
     """Names, in lower case, of variables that hold something secure."""
+    beside: Beside | None = None
+    """The names that a project gives the flow; None: there is no project beside it."""
 
     def find(self, name: str) -> Node | None:
         """Find an action by its exact name, else without regard to case; None if there is none."""

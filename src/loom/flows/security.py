@@ -82,6 +82,8 @@ class _Secrets:
         self._assigned = _assigned(low)
         self._parameters = {name for name, parameter in program.parameters.items() if parameter.is_secure}
         self._trigger = any(_hides_outputs(trigger.definition) for trigger in program.triggers)
+        self._settings = program.beside is not None
+        """False for a flow beside no project: its settings are null, as they were when its runs were stored."""
 
     def in_outputs(self) -> bool:
         """Tell whether expressions outside all actions, such as the flow's outputs, read something hidden."""
@@ -149,6 +151,8 @@ class _Secrets:
             return _named(name, self._parameters)
         if function == "variables":
             return _named(name, self.variables) or (node is not None and self._loop_variable(node, name))
+        if function == "appsetting":
+            return self._settings
         if function in _TRIGGER_FUNCTIONS:
             return self._trigger
         if function == "item":

@@ -243,6 +243,8 @@ class FlowPlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     response: dict[str, Any] | None = None
     last_traceback: Traceback | None = None
     """Traceback of the newest failed attempt at an action, until that action succeeds."""
+    settings: dict[str, str] = {}
+    """The app settings that came with the start, by name."""
 
 
 class FlowRef(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

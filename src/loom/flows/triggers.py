@@ -17,7 +17,7 @@ from loom.flows.nodes.data import InitializeVariables
 from loom.flows.schema_checks import schema_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from loom.flows.program import Program, Trigger
 
@@ -84,23 +84,25 @@ def fired(
     outputs: dict[str, Any],
     at: float,
     parameters: dict[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> list[Any]:
     """List the bodies of the runs that a firing starts: one per element of `splitOn`, none if a condition fails.
 
-    `parameters` are values that the caller gives in place of the defaults.
+    `given` are the `parameters` and `appSettings` of the flow's project, if it has one; `parameters` are values that
+    the caller gives in place of these and of the defaults.
     """
     if trigger is None:
         return [outputs.get("body")]
     problems = _schema_problems(trigger, outputs.get("body"))
     if problems:
         raise FiringRefused(" ".join(problems))
+    given = given or {}
+    defaults = {each.name: each.default for each in program.parameters.values() if each.has_default}
     env = ContextEnvironment(
         {
             "utcNow": timestamp_text(at),
-            "parameters": {
-                **{each.name: each.default for each in program.parameters.values() if each.has_default},
-                **(parameters or {}),
-            },
+            **given,
+            "parameters": {**defaults, **given.get("parameters", {}), **(parameters or {})},
             "trigger": {"name": trigger.name, "inputs": None, "outputs": outputs, "status": "Succeeded", "code": "OK"},
         }
     )
@@ -111,7 +113,8 @@ def fired(
             found = trigger.split_on(env) if trigger.split_on is not None else [outputs.get("body")]
     except ExpressionError as error:
         # An error about a secret may repeat it.
-        why = "" if any(each.is_secure for each in program.parameters.values()) else f": {error}"
+        is_secret = bool(given.get("appSettings")) or any(each.is_secure for each in program.parameters.values())
+        why = "" if is_secret else f": {error}"
         raise FiringRefused(f"The trigger '{trigger.name}' cannot fire{why or '.'}") from error
     if not isinstance(found, list):
         raise FiringRefused(f"splitOn of the trigger '{trigger.name}' gives {kind_of(found)}, not an array.")

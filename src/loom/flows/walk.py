@@ -466,7 +466,8 @@ class Walk:
     def _unreadable(self, node: Node, error: ExpressionError | FunctionError) -> Record:
         """Make the record of an action whose template cannot be evaluated, or costs too much."""
         code = OVER_BUDGET if self.meter.is_over else "InvalidTemplate"
-        return self.record("Failed", error=invalid_template(node, error, code), code=code)
+        told = invalid_template(node, error, code)
+        return self.record("Failed", error=told, code=told["code"])
 
     def _broken(self, node: Node, error: ExpressionError | FunctionError, loop: int) -> Record:
         """Make the record of a container whose own template cannot be evaluated. A loop ends by that."""

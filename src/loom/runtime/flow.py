@@ -9,15 +9,17 @@ from functools import cached_property, partial
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.effects.actions.binding import ActionBinding
 from loom.effects.actions.handlers import HANDLERS, ActionHandlers
-from loom.effects.actions.outcomes import NotPlainData, plain
+from loom.effects.actions.outcomes import NotPlainData, Services, plain
 from loom.effects.flow_codec import FlowStartEvent
+from loom.expressions import ExpressionError
+from loom.flows.calls import FlowStart
 from loom.flows.compiler import compile_flow
 from loom.flows.diagnostics import DefinitionError, Problem, did_you_mean
 from loom.flows.document import MAX_BYTES, document_text, read_document, stored_document
@@ -36,9 +38,10 @@ from loom.steps.workflow import Workflow
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from loom.core.records import EventRecord
     from loom.core.state import BrokerConfig
-    from loom.effects.actions.outcomes import Services
     from loom.effects.flow_result import FlowResult
+    from loom.flows.beside import Beside
     from loom.flows.document import Document
     from loom.flows.program import Program
     from loom.steps.context import Context
@@ -60,9 +63,12 @@ class Flow(Workflow):
         warnings: list[Problem],
         *,
         runtime: RuntimePort | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         super().__init__(timeout=None, disable_validation=True, workflow_name=program.name, runtime=runtime)
         self.program = program
+        self.surroundings = surroundings
+        """What the project beside its document gives its runs; None: there is no project."""
         self.warnings = warnings
         """What `loom.load` had to say about the document, short of refusing it."""
         self._text = document_text(document, limits)
@@ -81,6 +87,14 @@ class Flow(Workflow):
     def document(self) -> str:
         """The text that is stored with its runs."""
         return self._text
+
+    def given(self) -> dict[str, Any]:
+        """Return what its project gives a run that begins now, as a context of expressions.
+
+        Raises `WorkflowRuntimeError` if a value of the project cannot be evaluated.
+        """
+        found = _given(self.program, self.surroundings)
+        return {} if found is None else {"parameters": found.parameters, "appSettings": found.settings}
 
     @property
     @override
@@ -240,6 +254,10 @@ class FlowDefinition:
         uses += [node.connection for node in self.program.nodes]
         return tuple(dict.fromkeys(use.key for use in uses if use is not None and use.key))
 
+    def begun(self, event: EventRecord) -> EventRecord:
+        """Give a start what the project of the flow has for it now."""
+        return with_given(self.program, self.instance.surroundings, event)
+
     def check_target(self, event: Event, step: str | None) -> None:
         """Raise `WorkflowRuntimeError` for an action that does not exist. Any event may come: actions wait by name."""
         del event
@@ -255,6 +273,53 @@ class FlowDefinition:
         keep_runtime(self.instance)
 
 
+class Surroundings(Protocol):
+    """What a project gives the runs of its flows."""
+
+    def given(self, beside: Beside) -> Given:
+        """Return the values of these names, as they are now."""
+        ...
+
+    def connection(self, name: str) -> dict[str, Any] | None:
+        """Return a connection of the project, with its secrets as they are now; None if there is none."""
+        ...
+
+    def secrets(self, name: str) -> tuple[str, ...]:
+        """List the settings in a connection, as they are now, longest first: errors must not repeat them."""
+        ...
+
+
+class Given(NamedTuple):
+    """Values that a project gives a run."""
+
+    parameters: dict[str, Any]
+    settings: dict[str, str]
+
+
+def _given(program: Program, surroundings: Surroundings | None) -> Given | None:
+    """Return what a project gives a run that begins now; None if the program has no project beside it."""
+    if surroundings is None or program.beside is None:
+        return None
+    try:
+        parameters, settings = surroundings.given(program.beside)
+    except ExpressionError as error:
+        raise WorkflowRuntimeError(f"The flow {program.name!r} cannot begin: {error}") from error
+    known = program.parameters
+    return Given({known[name.lower()].name: value for name, value in parameters.items()}, settings)
+
+
+def with_given(program: Program, surroundings: Surroundings | None, event: EventRecord) -> EventRecord:
+    """Give a start the values of its project. What the caller gives wins; a start that has them stays as it is."""
+    start = event.body
+    if not isinstance(start, FlowStart) or start.settings is not None:
+        return event
+    given = _given(program, surroundings)
+    if given is None:
+        return event
+    parameters = {**given.parameters, **start.parameters}
+    return replace(event, body=replace(start, parameters=parameters, settings=given.settings))
+
+
 class ActionBodies(dict[str, Any]):
     """The bodies of a flow's actions by step, made when a step is first asked for."""
 
@@ -265,6 +330,15 @@ class ActionBodies(dict[str, Any]):
     def __missing__(self, step: str) -> ActionBinding:
         body = self[step] = ActionBinding(step, self._services)
         return body
+
+
+def bodies_of(program: Program, services: Services | None, surroundings: Surroundings | None) -> ActionBodies:
+    """Make the bodies of a flow's actions. Only a flow of a project reaches the connections of the project."""
+    if surroundings is None or program.beside is None:
+        return ActionBodies(services)
+    return ActionBodies(
+        replace(services or Services(), connection=surroundings.connection, secrets=surroundings.secrets)
+    )
 
 
 def _as_data(value: Any, key: str) -> Any:
@@ -307,7 +381,7 @@ def load(
     file, or as its document says. Its calls of connections are checked against the documents of the connectors in
     `handlers`; None: those that are registered with `loom.connector`.
     """
-    allowed = limits if isinstance(limits, Limits) else _limits(limits or {})
+    allowed = limits_of(limits)
     data, stem = _read(source)
     document = read_document(data, name=name or stem)
     if not document.name:
@@ -334,7 +408,11 @@ def connection_problems(program: Program, handlers: ActionHandlers | None = None
     return connection_problems(program, registry)
 
 
-def _limits(given: Mapping[str, Any]) -> Limits:
+def limits_of(given: Limits | Mapping[str, Any] | None) -> Limits:
+    """Make limits of what a caller gives by name; a `ValueError` for what is none."""
+    if isinstance(given, Limits):
+        return given
+    given = given or {}
     known = Limits.__struct_fields__
     for name, value in given.items():
         if name not in known:
@@ -363,16 +441,16 @@ def _read(source: str | PathLike[str] | dict[str, Any]) -> tuple[dict[str, Any] 
         raise TypeError(f"loom.load() takes a path, a text in JSON or YAML, or a dict, not {type(source).__name__}.")
     path = Path(source)
     stem = path.parent.name if path.name.lower() == "workflow.json" and path.parent.name else path.stem
-    return read_text(path), stem
+    return file_text(path, str(path)), stem
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; a `DefinitionError` that names the file if there is none to read."""
+def file_text(path: Path, subject: str = "it") -> str:
+    """The text of a file; a `DefinitionError` about the `subject` if there is none to read."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise DefinitionError([Problem("", f"{path} is larger than {MAX_BYTES >> 20} MiB.")])
+            raise DefinitionError([Problem("", f"{subject} is larger than {MAX_BYTES >> 20} MiB")])
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DefinitionError([Problem("", f"{path} is no text in UTF-8: {error}")]) from error
+        raise DefinitionError([Problem("", f"{subject} is no text in UTF-8: {error}")]) from error
     except OSError as error:
-        raise DefinitionError([Problem("", f"{path} cannot be read: {error.strerror or error}")]) from error
+        raise DefinitionError([Problem("", f"{subject} cannot be read: {error.strerror or error}")]) from error

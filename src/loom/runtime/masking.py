@@ -75,7 +75,8 @@ class Masking:
             name: MASK if name.lower() in self._program.secure_variables else value
             for name, value in start.variables.items()
         }
-        shown = replace(start, parameters=parameters, variables=variables)
+        settings = None if start.settings is None else _named(start.settings)
+        shown = replace(start, parameters=parameters, variables=variables, settings=settings)
         if self._hides_trigger:
             shown = replace(shown, body=MASK, headers=_named(start.headers), outputs=_named(start.outputs))
         return shown

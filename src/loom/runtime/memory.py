@@ -332,7 +332,7 @@ def _first_tick(
         at=now,
         run_id=run_id,
         config=config,
-        event=live_code(definition).codec.record(start_event) if start_event is not None else None,
+        event=definition.begun(live_code(definition).codec.record(start_event)) if start_event is not None else None,
         seed=definition.seed(run_id),
         store=staged.values() if staged is not None else {},
     )
@@ -361,10 +361,11 @@ def _made(definition: Definition) -> LiveCode:
         return LiveCode(definition.version, step_bindings(definition, LIVE_CODEC), STEPS, LIVE_CODEC)
     from loom.effects.flow_codec import FLOW_CODEC
     from loom.flows.planner import FlowPlanner
-    from loom.runtime.flow import ActionBodies, FlowDefinition
+    from loom.runtime.flow import FlowDefinition, bodies_of
 
     assert isinstance(definition, FlowDefinition)
-    return LiveCode(definition.version, ActionBodies(), FlowPlanner(definition.program), FLOW_CODEC)
+    bodies = bodies_of(definition.program, None, definition.instance.surroundings)
+    return LiveCode(definition.version, bodies, FlowPlanner(definition.program), FLOW_CODEC)
 
 
 class JournalRecord(NamedTuple):

@@ -18,6 +18,7 @@ from weakref import ref
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
+    from loom.core.records import EventRecord
     from loom.core.state import BrokerConfig, BrokerState
     from loom.steps.events import Event, StartEvent, StopEvent
     from loom.steps.retry import RetryInfo
@@ -334,6 +335,10 @@ class Definition(Protocol):
 
     def start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> StartEvent:
         """Make the event that a run begins with, or check the given one. Raises for input that it refuses."""
+        ...
+
+    def begun(self, event: EventRecord) -> EventRecord:
+        """Return the start event with what belongs to the place of the code, such as the settings of a project."""
         ...
 
     def check_target(self, event: Event, step: str | None) -> None:

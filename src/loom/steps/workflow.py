@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Generic
 
+    from loom.core.records import EventRecord
     from loom.core.state import BrokerConfig
     from loom.steps.context import Context
     from loom.steps.events import Event
@@ -406,6 +407,10 @@ class StepsDefinition:
                 f"Failed creating a start event of type '{made.__name__}' with the keyword arguments: {inputs}: {error}"
                 + _typos(inputs, made.model_fields)
             ) from error
+
+    def begun(self, event: EventRecord) -> EventRecord:
+        """Return the event as it is: steps read the world themselves."""
+        return event
 
     def check_target(self, event: Event, step: str | None) -> None:
         """Raise `WorkflowRuntimeError` for an event whose step does not exist or does not take it."""

@@ -75,6 +75,7 @@ class TemporalRuntime(WorkerRuntime):
     ) -> None:
         super().__init__(store, settings or TemporalSettings(), clock=clock)
         store.code_of = self.code_of
+        store.complete_starts(self.whole_start)
         self._ends = self.endings = EndWatchers(lambda: store.client)
         self._runner = LoomRunner(self.codes, options=self._settings.activities)
         self._worker: Worker | None = None
@@ -94,6 +95,11 @@ class TemporalRuntime(WorkerRuntime):
         """Return the code of a registered workflow as the reducer sees it; None if the name is not registered."""
         code = self.codes.get(name)
         return NewCode(code.config, keeps_timeout=code.keeps_timeout) if code is not None else None
+
+    def whole_start(self, name: str, start: bytes) -> bytes:
+        """Return the start of a run with what the project of its flow gives it."""
+        code = self.codes.get(name)
+        return start if code is None else code.whole_start(start)
 
     # -- working ------------------------------------------------------------------------------------------------------
 

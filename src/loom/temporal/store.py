@@ -95,6 +95,10 @@ class TemporalStore:
         """Return the store of an address such as `temporal://host:7233/namespace?task_queue=loom`."""
         return cls(parse_address(url))
 
+    def complete_starts(self, whole_start: Callable[[str, bytes], bytes]) -> None:
+        """Let a runtime add to the starts of runs what only its process knows."""
+        self._starter.whole_start = whole_start
+
     def _code(self, name: str) -> NewCode | None:
         return self.code_of(name)
 

@@ -204,7 +204,11 @@ def test_a_file_of_parameters_must_hold_some(flows: Path) -> None:
     assert "an object" in failure(2, "run", "count.json", "--parameters", "parameters.json")
     assert "cannot be read" in failure(2, "run", "count.json", "--parameters", "nowhere.json")
     (flows / "parameters.json").write_text('{"to": "many"}')
-    assert "is of type int" in failure(2, "run", "count.json", "--parameters", "parameters.json")
+    assert "count.json cannot be loaded" in failure(2, "run", "count.json", "--parameters", "parameters.json")
+    wrong = (
+        "--parameters: error: to: The parameter 'to' is of type int, and the value is String in the workflow 'count'"
+    )
+    assert wrong in loom("run", "count.json", "--parameters", "parameters.json").stderr
     assert "it takes --input" in failure(2, "run", "shop.py:Double", "--parameters", "parameters.json")
 
 

@@ -103,7 +103,7 @@ def test_folders_are_searched_and_what_is_no_flow_there_is_not(place: Path) -> N
     (folder / "Orders").mkdir(parents=True)
     (folder / "Orders" / "workflow.json").write_text(FINE)
     (folder / "more.yaml").write_text("actions:\n  a: {type: compose, inputs: 1}\n")
-    (folder / "host.json").write_text("{}")
+    (folder / "package.json").write_text("{}")
     (folder / ".hidden").mkdir()
     (folder / ".hidden" / "x.json").write_text("{}")
     assert [Path(entry["file"]).name for entry in data("validate", "app")] == ["workflow.json", "more.yaml"]
@@ -152,9 +152,12 @@ def test_a_project_of_standard_is_more_than_its_workflows(place: Path) -> None:
     project = place / "project"
     (project / "MyFlow").mkdir(parents=True)
     (project / "MyFlow" / "workflow.json").write_text(FINE)
-    for beside in ("parameters.json", "connections.json", "package.json", "azuredeploy.parameters.json"):
+    for beside in ("parameters.json", "package.json", "azuredeploy.parameters.json"):
         (project / beside).write_text('{"key": {"type": "String", "value": "x"}}')
-    assert good("validate", "project") == "project/MyFlow/workflow.json: no problems.\n"
+    assert good("validate", "project").splitlines() == [
+        "project/MyFlow/workflow.json: no problems.",
+        "project/parameters.json: no problems.",
+    ]
 
 
 def test_a_file_that_is_too_large_is_not_read(place: Path) -> None:

@@ -34,6 +34,7 @@ from loom.effects.actions.outcomes import (
     plain,
     text_input,
     within_limit,
+    without,
 )
 from loom.effects.actions.used_connections import connector_of, names_of
 from loom.effects.actions.waits import wait_action
@@ -41,6 +42,7 @@ from loom.effects.event_codec import MissingTypeError
 from loom.effects.exceptions import has_other_frames, is_from_outside
 from loom.effects.off_loop import is_heavier
 from loom.flows.action_types import spelt
+from loom.flows.beside import connection_name
 from loom.flows.calls import OUTCOME_KIND, ActionCall, ActionOutcome
 from loom.flows.diagnostics import did_you_mean
 from loom.steps.ports import current_body, current_execution
@@ -105,7 +107,12 @@ class ActionBinding:
             if has_other_frames(error):  # else it is the engine's own word for what went wrong
                 text = execution.traceback_of(error, call.attempt, hide_messages=call.secure)
                 outcome = replace(outcome, traceback=text)
-        return outcome if outcome.status == "Succeeded" else replace(outcome, attempt=call.attempt + 1)
+        if outcome.status == "Succeeded":
+            return outcome
+        name = connection_name(call.inputs)
+        if name is not None:
+            outcome = without(outcome, self.services.secrets(name))
+        return replace(outcome, attempt=call.attempt + 1)
 
     def _function_for(self, execution: StepExecution, call: ActionCall) -> ActionFunction:
         """Choose what does the action: the connector of its connection, a handler of its type, what is built in."""
@@ -165,14 +172,18 @@ async def _handled(
     function: Callable[..., Any], execution: StepExecution, call: ActionCall, services: Services
 ) -> ActionOutcome:
     """Call the author's handler."""
-    del services
 
     async def work() -> ActionOutcome:
         inputs = call.inputs
         argument = argument_of(inputs) if isinstance(inputs, dict) and set(inputs) == {"input"} else inputs
-        result = plain(await call_handler(function, {} if argument is None else argument, context_of(execution, call)))
+        result = plain(await call_handler(function, {} if argument is None else argument, context))
         return ActionOutcome(outputs=result) if call.type in _BARE else _answered(result)
 
+    name = connection_name(call.inputs)
+    context = context_of(execution, call)
+    if name is not None:
+        # Only the handler gets the secrets of a connection: they are no part of the call, which is stored.
+        context = context.over(services.connection(name))
     return await within_limit(execution, call, work)
 
 

@@ -11,7 +11,7 @@ import inspect
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, overload
 
 from msgspec import Struct
@@ -31,8 +31,17 @@ _PLACES = (
 )
 
 
+class _Connected:
+    """What a context has beside its fields: a handler that returns its context must not give secrets away."""
+
+    __slots__ = ("connection",)
+
+    connection: dict[str, Any] | None
+    """The entry of the project's `connections.json` that the action names, with its secrets; None if there is none."""
+
+
 @dataclass(frozen=True, slots=True)
-class ActionContext:
+class ActionContext(_Connected):
     """What a handler may know about the action that it works for."""
 
     run_id: str
@@ -42,6 +51,15 @@ class ActionContext:
     """From 0."""
     action: str
     """The action's name."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "connection", None)
+
+    def over(self, connection: dict[str, Any] | None) -> ActionContext:
+        """Give the context to an action that works over a connection."""
+        context = replace(self)
+        object.__setattr__(context, "connection", connection)
+        return context
 
 
 class ActionHandlers(Struct, eq=False):

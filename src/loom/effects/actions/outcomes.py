@@ -29,7 +29,7 @@ from loom.effects.actions.handlers import HANDLERS, ActionContext, ActionHandler
 from loom.effects.actions.ssrf import HttpPolicy
 from loom.effects.exceptions import is_signal
 from loom.expressions.values import INT_MAX, INT_MIN
-from loom.flows.calls import ActionCall, ActionOutcome
+from loom.flows.calls import MASK, ActionCall, ActionOutcome
 from loom.flows.plain import below
 from loom.steps.errors import message_of, well_formed
 from loom.steps.registry import framework_name
@@ -39,6 +39,17 @@ if TYPE_CHECKING:
 
 
 TIMED_OUT, NOT_SUPPORTED = "ActionTimedOut", "ActionTypeNotSupported"
+
+
+def no_connection(name: str) -> None:
+    """Know no connection: the flow belongs to no project."""
+    del name
+
+
+def no_secrets(name: str) -> tuple[str, ...]:
+    """List none: the flow belongs to no project."""
+    del name
+    return ()
 
 
 class Services(Struct, frozen=True):
@@ -56,6 +67,11 @@ class Services(Struct, frozen=True):
     """How many bytes a response may have, whatever the policy says; None: as the policy says."""
     max_response_values: int | None = None
     """How many values a response may decode to, likewise."""
+
+    connection: Callable[[str], dict[str, Any] | None] = no_connection
+    """Finds a connection of the flow's project by its name, with its secrets; None if there is none."""
+    secrets: Callable[[str], tuple[str, ...]] = no_secrets
+    """Lists the texts in a connection that errors must not repeat."""
 
     @property
     def policy(self) -> HttpPolicy:
@@ -177,6 +193,14 @@ async def within_limit(
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def without(outcome: ActionOutcome, secrets: tuple[str, ...]) -> ActionOutcome:
+    """Hide texts wherever the outcome of a failure repeats them: exceptions tell addresses, with the keys in them."""
+    message, traceback = outcome.message, outcome.traceback
+    for secret in secrets:
+        message, traceback = message.replace(secret, MASK), traceback.replace(secret, MASK)
+    return replace(outcome, message=message, traceback=traceback)
 
 
 def context_of(execution: StepExecution, call: ActionCall) -> ActionContext:

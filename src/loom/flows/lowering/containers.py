@@ -151,7 +151,6 @@ def retry(action: ActionDraft) -> Lowered:
 
 _DEFAULT_COUNT = 60
 _DEFAULT_TIMEOUT_S = 3_600.0
-_DEFAULT_WIDTH = 20
 
 _LOOP_KINDS: dict[str, Literal["until", "while", "doUntil"]] = {
     "until": "until",
@@ -185,13 +184,13 @@ def _width(action: ActionDraft) -> Value:
     asked = action.source.setting("concurrency", "repetitions")
     if asked is None or asked.value is None:
         alone = sequential or action.loom or action.place.in_foreach
-        return constant(1 if alone else _DEFAULT_WIDTH)
+        return constant(1 if alone else action.low.limits.foreach_width)
     if sequential:
         message = "'Sequential' and 'repetitions' exclude each other"
         action.low.problems.error(at(action.source.path, "operationOptions"), message)
         return constant(1)
     if is_foreign(asked.value):
-        return constant(_DEFAULT_WIDTH)
+        return constant(action.low.limits.foreach_width)
     if isinstance(asked.value, int) and asked.value > MAX_WIDTH:
         action.low.problems.warn(asked.path, f"more than {MAX_WIDTH} iterations at a time")
     return checked(action, asked, _repetitions) or constant(1)

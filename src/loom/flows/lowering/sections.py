@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from loom.expressions.dotnet.recurrence import check_recurrence
 from loom.expressions.values import kind_of
@@ -24,6 +26,9 @@ from loom.flows.lowering.fields import condition
 from loom.flows.program import Parameter, Trigger, Value
 from loom.flows.schema_checks import schema_check
 from loom.flows.triggers import PARAMETER_TYPES, fits
+
+if TYPE_CHECKING:
+    from loom.flows.beside import Beside
 
 _KINDS = {name.lower() for name in PARAMETER_TYPES}
 _FORMS = {
@@ -47,7 +52,20 @@ def parameters(low: Lowering) -> dict[str, Parameter]:
             has_default="defaultValue" in part.value,
             allowed=tuple(allowed) if isinstance(allowed, list) else None,
         )
+    if low.document.beside is not None:
+        _add_given(found, low.document.beside)
     return found
+
+
+def _add_given(found: dict[str, Parameter], beside: Beside) -> None:
+    """Add the parameters of the project. One that the definition declares keeps its type, and the stricter secrecy."""
+    for name, kind in beside.parameters.items():
+        declared = found.get(name.lower())
+        given = Parameter(name, kind.lower(), is_given=True)
+        if declared is not None:
+            secret = "secure" if given.is_secure and not declared.is_secure else ""
+            given = replace(declared, type=f"{secret}{declared.type}", is_given=True)
+        found[name.lower()] = given
 
 
 def _check_parameter(low: Lowering, part: Located) -> None:

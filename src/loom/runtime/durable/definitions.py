@@ -279,7 +279,8 @@ class Definitions(DefinitionNumbers):
             return self._runtime.codes.get(name)
         older = self._older.get(wanted.digest)
         if older is None or older.name != name:
-            older = FlowRegistration(name, FlowDefinition(await self.load(name, wanted)), self._runtime.services)
+            flow, services = await self.load(name, wanted), self._runtime.services
+            older = FlowRegistration(name, FlowDefinition(flow), services, code.surroundings if code else None)
             keep(self._older, wanted.digest, older, _OLDER)
         return older
 

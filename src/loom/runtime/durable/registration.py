@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.core.state import BrokerConfig, config_for
@@ -22,7 +23,7 @@ from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
 from loom.flows.nodes.external import ExternalCall
 from loom.runtime.durable.names import check_workflow
-from loom.runtime.flow import ActionBodies, FlowDefinition, connection_problems, flow_of
+from loom.runtime.flow import FlowDefinition, bodies_of, connection_problems, flow_of, with_given
 from loom.runtime.lru_cache import text_cache
 from loom.runtime.planners import STEPS, flow_planner
 from loom.steps.errors import WorkflowRuntimeError, described
@@ -33,7 +34,7 @@ from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
 from loom.steps.tagged import TaggedSerializer
 from loom.steps.workflow import StepsDefinition, Workflow
-from loom.store.codec import StartSpec, encode_start
+from loom.store.codec import StartSpec, decode_start, encode_start
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from loom.effects.ports import Binding
     from loom.flows.planner import FlowPlanner
     from loom.flows.program import Program
-    from loom.runtime.flow import Flow
+    from loom.runtime.flow import Flow, Surroundings
     from loom.steps.events import Event
     from loom.steps.ports import Definition
     from loom.steps.serializers import BaseSerializer
@@ -56,15 +57,20 @@ if TYPE_CHECKING:
 
 
 def registration_of(
-    name: str, workflow: Workflow, services: Services | None = None, max_depth: int | None = RUN_DEPTH
+    name: str,
+    workflow: Workflow,
+    services: Services | None = None,
+    max_depth: int | None = RUN_DEPTH,
+    surroundings: Surroundings | None = None,
 ) -> Registration:
     """Register a workflow or a flow under a name, without a check of its graph of steps.
 
-    `max_depth` is the limit for steps whose author set none.
+    `max_depth` is the limit for steps whose author set none. `surroundings` are the project of earlier versions of a
+    flow.
     """
     definition = definition_of(workflow)
     if isinstance(definition, FlowDefinition):
-        return FlowRegistration(name, definition, services)
+        return FlowRegistration(name, definition, services, surroundings)
     assert isinstance(definition, StepsDefinition)
     return StepsRegistration(name, definition, max_depth)
 
@@ -178,6 +184,10 @@ class Registration(ABC):
             store_type=spec.store_type,
         )
 
+    def whole_start(self, start: bytes) -> bytes:
+        """Return a stored start with what only this process knows, for a run that begins where its code is not."""
+        return start
+
     def _start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> StartEvent:
         """Make the start event. Its class is the author's code, and may not end the process either."""
         try:
@@ -258,17 +268,25 @@ class StepsRegistration(Registration):
 class FlowRegistration(Registration):
     """One version of a flow under a name."""
 
-    __slots__ = ("services",)
+    __slots__ = ("services", "surroundings")
 
     definition: FlowDefinition
     planner: FlowPlanner
 
-    def __init__(self, name: str, definition: FlowDefinition, services: Services | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        definition: FlowDefinition,
+        services: Services | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
         self.name = name
         self.definition = definition
         self.services = services
+        self.surroundings = definition.instance.surroundings or surroundings
+        """The project of the name, which serves all versions that came from it."""
         self.codec = FLOW_CODEC
-        self.bindings = ActionBodies(services)
+        self.bindings = bodies_of(definition.program, services, self.surroundings)
         self.pure = frozenset()
         self.planner = flow_planner(definition.document[1])
 
@@ -299,7 +317,7 @@ class FlowRegistration(Registration):
         text = (stored.document or b"").decode(errors="replace")
         if digest_of(text) != digest:
             raise CorruptRecord(stored.row.run_id, "its document", f"the text of {digest} is missing or damaged")
-        return FlowRegistration(self.name, _version(text), self.services)
+        return FlowRegistration(self.name, _version(text), self.services, self.surroundings)
 
     @property
     @override
@@ -334,11 +352,19 @@ class FlowRegistration(Registration):
         return StartSpec(event=self.codec.record(event), inputs=given)
 
     @override
+    def whole_start(self, start: bytes) -> bytes:
+        if self.surroundings is None or self.program.beside is None:
+            return start
+        spec = decode_start(self.name, start)
+        return encode_start(replace(spec, event=self.first_tick("", spec, 0.0).event, inputs=None))
+
+    @override
     def first_tick(self, run_id: str, spec: StartSpec, now: float) -> TickStartRun:
         event = spec.event
         if event is None or event.kind.name != START_KIND.name:
             body = self.codec.read_value(spec.inputs) if spec.inputs is not None else None
             event = self.codec.record(self.definition.start_event(None, {"body": body}))
+        event = with_given(self.definition.program, self.surroundings, event)
         seed = spec.seed or self.definition.seed(run_id)
         return TickStartRun(at=now, run_id=run_id, config=self.config, event=event, seed=seed)
 
@@ -384,6 +410,10 @@ class RemoteDefinition:
     def start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> StartEvent:
         """The event as it was given, or a plain one: the process with the code checks it."""
         return given if given is not None else StartEvent(**inputs)
+
+    def begun(self, event: EventRecord) -> EventRecord:
+        """The event as it is: the process with the code adds what it has."""
+        return event
 
     def check_target(self, event: Event, step: str | None) -> None:
         """Accept any event: the process with the code checks it."""

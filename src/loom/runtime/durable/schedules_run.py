@@ -38,9 +38,10 @@ from loom.store.errors import RunExists, StoreError
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from loom.flows.program import Program, Trigger
+    from loom.flows.program import Trigger
     from loom.runtime.durable.registration import Registration
     from loom.runtime.durable.worker import WorkerRuntime
+    from loom.runtime.flow import Flow
 
 SCHEDULE_TAG = "loom.schedules"
 """The tag with a schedule's name, of its own run: another one than that of the many runs that it starts."""
@@ -176,9 +177,13 @@ class ScheduleWorkflow(Workflow):
         return None, f"{type(problem).__name__}: {problem}"
 
     def _shall_start(self, schedule: ScheduleStart, at: float) -> bool:
+        code = self._worker.codes.get(schedule.workflow)
+        # Values of a project are read each time: those of its settings are not kept with a schedule.
+        given = code.flow.given() if isinstance(code, FlowRegistration) else {}
         context = {
+            **given,
             "utcNow": _iso(self._worker.now()),
-            "parameters": schedule.defaults,
+            "parameters": {**schedule.defaults, **given.get("parameters", {})},
             "trigger": {"name": schedule.trigger, "outputs": {"body": None, "scheduledTime": _iso(at)}},
         }
         for condition in schedule.conditions:
@@ -218,7 +223,7 @@ async def keep_triggers(runtime: WorkerRuntime, names: Iterable[str], ended: Con
         code = runtime.codes.get(name)
         if not isinstance(code, FlowRegistration):
             continue
-        asked_for = schedules_of(name, code.definition.program)
+        asked_for = schedules_of(name, code.flow)
         wanted = asked_for if name not in ended else []
         kept = {schedule.name for schedule in wanted}
         for gone in set(await schedules.names_of(name)) - kept:
@@ -248,7 +253,7 @@ async def is_given_up(runtime: WorkerRuntime, schedule: ScheduleStart) -> bool:
     code = runtime.codes.get(schedule.workflow)
     if not isinstance(code, FlowRegistration):
         return False
-    asked_for = schedules_of(schedule.workflow, code.definition.program, tells=False)
+    asked_for = schedules_of(schedule.workflow, code.flow, tells=False)
     return code.document[0] == definition.latest.digest and schedule.name not in {each.name for each in asked_for}
 
 
@@ -261,17 +266,17 @@ async def is_disabled(runtime: WorkerRuntime, flow: str) -> bool:
     return definition is not None and definition.is_disabled
 
 
-def schedules_of(name: str, program: Program, *, tells: bool = True) -> list[ScheduleStart]:
+def schedules_of(name: str, flow: Flow, *, tells: bool = True) -> list[ScheduleStart]:
     """The schedules that a flow asks for. What cannot be kept is left out, and the log says why if it `tells`."""
     found: list[ScheduleStart] = []
-    for trigger in program.triggers:
+    for trigger in flow.program.triggers:
         if trigger.type not in _TYPES:
             continue
         try:
             # A flow has one as a rule; others go by their trigger too.
             known_as = f"{name}.{trigger.name}" if found else name
-            found.append(_schedule(known_as, name, trigger, program))
-        except ValueError as error:
+            found.append(_schedule(known_as, name, trigger, flow))
+        except (ValueError, WorkflowRuntimeError) as error:
             if tells:
                 _complain(trigger.name, name, error)
     return found
@@ -282,11 +287,13 @@ def _complain(trigger: str, flow: str, error: Exception) -> None:
     _log.warning("The trigger %s of the flow %s starts no runs: %s", trigger, flow, error)
 
 
-def _schedule(known_as: str, workflow: str, trigger: Trigger, program: Program) -> ScheduleStart:
-    defaults = {each.name: each.default for each in program.parameters.values() if each.has_default}
+def _schedule(known_as: str, workflow: str, trigger: Trigger, flow: Flow) -> ScheduleStart:
+    defaults = {each.name: each.default for each in flow.program.parameters.values() if each.has_default}
+    given = flow.given()
+    context = {**given, "parameters": {**defaults, **given.get("parameters", {})}}
     # In Loom's dialect the recurrence may stand in the trigger itself, whatever other triggers the flow has.
     beside = {key: trigger.definition[key] for key in _KEYS if key in trigger.definition}
-    timing = _evaluated(trigger.recurrence or beside, defaults)
+    timing = _evaluated(trigger.recurrence or beside, context)
     problems = check_timing(timing)
     if problems:
         raise ValueError(f"{'; '.join(problems)}.")
@@ -307,16 +314,16 @@ def _schedule(known_as: str, workflow: str, trigger: Trigger, program: Program) 
     )
 
 
-def _evaluated(value: Any, parameters: dict[str, Any]) -> Any:
-    """A recurrence may name parameters: it has their defaults."""
+def _evaluated(value: Any, context: dict[str, Any]) -> Any:
+    """A recurrence may name parameters, which have their defaults or the values of the project, and settings."""
     if isinstance(value, dict):
-        return {key: _evaluated(item, parameters) for key, item in value.items()}
+        return {key: _evaluated(item, context) for key, item in value.items()}
     if isinstance(value, list):
-        return [_evaluated(item, parameters) for item in value]
+        return [_evaluated(item, context) for item in value]
     if not isinstance(value, str) or "@" not in value:
         return value
     try:
-        return evaluate(value, {"parameters": parameters})
+        return evaluate(value, context)
     except ExpressionError as error:
         raise ValueError(f"{value!r} cannot be evaluated: {error}.") from None
 

@@ -22,7 +22,13 @@ from loom.runtime.durable.flow_client import FlowClient
 from loom.runtime.durable.handle import Handles, RunHandle
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
-from loom.runtime.durable.registration import RemoteDefinition, instance_of, prepared, registration_of
+from loom.runtime.durable.registration import (
+    FlowRegistration,
+    RemoteDefinition,
+    instance_of,
+    prepared,
+    registration_of,
+)
 from loom.runtime.durable.run_client import RunClient
 from loom.runtime.durable.run_starter import RunStarter
 from loom.runtime.durable.schedules import ScheduleClient, ScheduleNotFound, check_schedule
@@ -433,7 +439,10 @@ class WorkerRuntime(RunClient, ABC):
         """Take a flow for the code of a name that is stored as a definition. `work_for` lets the work begin."""
         own = internal_codes(self, flow)
         self.codes |= own
-        self.codes[name] = code = registration_of(name, flow, self.services)
+        before = self.codes.get(name)
+        # A version of a project keeps its values, though another one was put since.
+        surroundings = before.surroundings if isinstance(before, FlowRegistration) else None
+        self.codes[name] = code = registration_of(name, flow, self.services, surroundings=surroundings)
         self.metrics.know(name, code.steps)
         if self._settings.schedules:
             self._triggered.add(name)

@@ -227,7 +227,7 @@ def _flow_schemas(program: Program) -> DefinitionSchemas:
         parameters={
             "type": "object",
             "properties": {each.name: _parameter_schema(each) for each in declared},
-            "required": [each.name for each in declared if not each.has_default],
+            "required": [each.name for each in declared if not (each.has_default or each.is_given)],
         },
     )
 

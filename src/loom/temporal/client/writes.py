@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 _TAGS = SearchAttributeKey.for_keyword_list(ATTRIBUTE_TAGS)
 
 
+def _as_asked(workflow: str, start: bytes) -> bytes:
+    """Return a start as it is."""
+    del workflow
+    return start
+
+
 # -- starts -----------------------------------------------------------------------------------------------------------
 
 
@@ -66,6 +72,8 @@ class Starter:
         self._code_of = code_of
         self.has_attributes = False
         """Whether the cluster has Loom's search attributes; the store sets it."""
+        self.whole_start: Callable[[str, bytes], bytes] = _as_asked
+        """Adds to the start of a workflow what only this process knows; the store's runtime sets it."""
 
     async def start(self, asked: StartRun) -> Started:
         """Accept a run; if there is one of this id already, say what that was started with."""
@@ -75,7 +83,9 @@ class Starter:
             await self._documents.save(*asked.document)
             text = asked.document[1].decode()
         config = self._config(asked.workflow, asked.document[1] if asked.document is not None else None)
-        argument = StartArgument(metadata, start=asked.start.decode(), config=config, document=text)
+        # A run whose code is known begins in the workflow's sandbox, which reads no settings: so its client does.
+        start = asked.start if config is None else self.whole_start(asked.workflow, asked.start)
+        argument = StartArgument(metadata, start=start.decode(), config=config, document=text)
         message = None
         if asked.message is not None:
             message = RunMessage(tick_of(asked.message), began=(metadata.workflow, metadata.start))
