@@ -546,7 +546,7 @@ class Client:
 
         `body` is any JSON, or bytes whose type is in `headers`; `parameters` are those of the flow. A flow without a
         Response, or with an asynchronous one, gives its run at once. With `wait`, so does one that has not answered
-        after so many seconds; without, the server waits for its own limit. `ClientError` with the code `no-response`
+        after that many seconds; without, the server waits for its own limit. `ClientError` with the code `no-response`
         if the run ends without an answer, `response-late` if the server's limit has passed.
         """
         call = invocation(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from loom.flows.program import Program
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.run_client import RunClient
-    from loom.runtime.render_flow import FlowStatus
+    from loom.runtime.render_flow import FlowRunStatus
     from loom.store.records import RunRow
 
 _log = logging.getLogger("loom.run")
@@ -361,7 +361,7 @@ def _step(name: str, worker: InternalStepWorkerState) -> StepState:
     )
 
 
-async def flow_of(runtime: RunClient, row: RunRow, state: BrokerState, tick: int | None) -> FlowStatus | None:
+async def flow_of(runtime: RunClient, row: RunRow, state: BrokerState, tick: int | None) -> FlowRunStatus | None:
     """Read how far a flow is in a state of its run; `tick` is None if that is the present state. None for steps."""
     program = await program_of_row(runtime, row)
     if program is None:

@@ -35,7 +35,7 @@ _TIMES = frozenset({
 })  # fmt: skip
 
 
-class FlowStatus(msgspec.Struct, frozen=True):
+class FlowRunStatus(msgspec.Struct, frozen=True):
     """How far a flow is, in the terms of the engine. Times are seconds since 1970."""
 
     at: float
@@ -49,11 +49,11 @@ class FlowStatus(msgspec.Struct, frozen=True):
     """What made it fail."""
 
 
-def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | None) -> FlowStatus | None:
+def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | None) -> FlowRunStatus | None:
     """Read from the state of a run, or from what it ended with, how far the flow is."""
     if end is not None:
         actions = ended_actions(program, end)
-        return FlowStatus(at, [], ended_loops(program, actions), [], actions, end.variables, end.error)
+        return FlowRunStatus(at, [], ended_loops(program, actions), [], actions, end.variables, end.error)
     plan = state.plan
     if not isinstance(plan, FlowPlan):
         return None
@@ -65,10 +65,10 @@ def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | 
     loops = [] if is_over else loop_progress(program, plan, at)
     under_way = [] if is_over else action_progress(program, plan)
     actions = action_list(program, plan)
-    return FlowStatus(at, loops, ended_loops(program, actions), under_way, actions, variables)
+    return FlowRunStatus(at, loops, ended_loops(program, actions), under_way, actions, variables)
 
 
-def state_fields(flow: FlowStatus) -> dict[str, Any]:
+def state_fields(flow: FlowRunStatus) -> dict[str, Any]:
     """Render the fields of a `State` that only flows have."""
     return {
         "loops": [_shown(Loop, loop) for loop in flow.loops],
@@ -78,7 +78,7 @@ def state_fields(flow: FlowStatus) -> dict[str, Any]:
     }
 
 
-def rendered_actions(flow: FlowStatus, path: str | None = None) -> list[Action]:
+def rendered_actions(flow: FlowRunStatus, path: str | None = None) -> list[Action]:
     """Render the actions of a flow; with a path only the one of that repetition."""
     return [_shown(Action, action) for action in flow.actions if path in (None, action.path)]
 
@@ -88,7 +88,7 @@ def rendered_action(action: ActionState) -> Action:
     return _shown(Action, action)
 
 
-def rendered_loops(flow: FlowStatus, *, ended: bool) -> list[Loop]:
+def rendered_loops(flow: FlowRunStatus, *, ended: bool) -> list[Loop]:
     """Render the loops that are running, and on request the ended ones."""
     under_way = {loop.name for loop in flow.loops}
     over = [loop for loop in flow.ended_loops if ended and loop.name not in under_way]

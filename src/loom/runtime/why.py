@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState, Execution, WorkItem
     from loom.flows.program import Program
     from loom.runtime.durable.run_client import RunClient
-    from loom.runtime.render_flow import FlowStatus
+    from loom.runtime.render_flow import FlowRunStatus
     from loom.store.deaths import Deaths
     from loom.store.records import Holder, RunRow
 
@@ -85,7 +85,7 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
     holder: Holder | None = None,
     *,
     waiters: Sequence[WaiterReport] = (),
-    flow: FlowStatus | None = None,
+    flow: FlowRunStatus | None = None,
     messages: int = 0,
     damage: str | None = None,
     deaths: Deaths | None = None,
@@ -255,7 +255,7 @@ def _of_timers(state: BrokerState, now: float) -> Iterator[Cause]:
             yield Cause(kind="timer", sentence=sentence, step=timer.step, until=_moment(timer.due))
 
 
-def _of_flow(flow: FlowStatus, now: float) -> Iterator[Cause]:
+def _of_flow(flow: FlowRunStatus, now: float) -> Iterator[Cause]:
     """Actions of a flow that wait for a time or for their next attempt, and loops between two iterations."""
     for action in flow.under_way:
         since, until = _moment(action.since), _moment(action.due)
