@@ -22,7 +22,7 @@ from loom.flows.compiler import compile_flow
 from loom.flows.diagnostics import DefinitionError, Problem, at, suggestion
 from loom.flows.document import parse_text, read_document
 from loom.flows.triggers import PARAMETER_TYPES, fits, parameter_problems
-from loom.runtime.flow import Flow, file_text, limits_of
+from loom.runtime.flow import Flow, connection_problems, file_text, limits_of
 from loom.runtime.host_settings import HostSettings, host_settings
 from loom.runtime.project_folder import (
     CONNECTIONS,
@@ -225,6 +225,8 @@ class ProjectReader:
             document = replace(document, beside=beside)
         self.values.settings.know(beside.settings)
         program, problems = compile_flow(document, limits=limits)
+        if program is not None:
+            problems = [*problems, *connection_problems(program)]
         self.problems += [FileProblem(path, problem) for problem in problems]
         if program is None:
             return None

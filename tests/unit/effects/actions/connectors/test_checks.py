@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,16 @@ async def test_a_runtime_checks_by_its_own_handlers_when_a_flow_is_registered() 
     async with loom.connect() as runtime:
         with pytest.raises(loom.DefinitionError, match=r"actions\.A\.inputs\.path: .* GET /lost"):
             runtime.register(flow, name="one")
+
+
+def test_a_project_is_checked_by_the_connectors_that_are_registered(tmp_path: Path) -> None:
+    action = call(method="get", path="/lost") | {"runAfter": {}}
+    document = {"contentVersion": "1.0.0.0", "triggers": {}, "actions": {"A": action}}
+    (tmp_path / "Flow").mkdir()
+    (tmp_path / "Flow" / "workflow.json").write_text(json.dumps({"definition": document, "kind": "Stateful"}))
+    (tmp_path / "host.json").write_text("{}")
+    with pytest.raises(loom.DefinitionError, match=r"definition\.actions\.A\.inputs\.path: .* GET /lost"):
+        loom.load_project(tmp_path)
 
 
 def test_a_document_that_cannot_be_used_is_said_at_the_action() -> None:
