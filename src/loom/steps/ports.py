@@ -15,6 +15,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import ref
 
+from loom.steps.errors import WorkflowValidationError
+from loom.steps.step_config import is_count
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
@@ -259,6 +262,12 @@ class UnaskedCount(int):
 
 RUN_DEPTH: Final = UnaskedCount(10_000)
 """The longest chain of executions, each caused by the one before, in a run in a store. One in memory has no limit."""
+
+
+def check_max_depth(limit: object) -> None:
+    """Refuse a limit of the depth that is neither a positive integer nor None."""
+    if limit is not None and not is_count(limit):
+        raise WorkflowValidationError("max_depth must be an integer greater than 0 or None")
 
 
 # Definitions: what the code of a workflow says to everything that runs it.

@@ -112,12 +112,6 @@ def check_num_concurrent_runs(limit: object) -> None:
         raise WorkflowValidationError("num_concurrent_runs must be an integer greater than 0 or None")
 
 
-def check_max_depth(limit: object) -> None:
-    """Refuse a limit of the depth that is neither a positive integer nor None."""
-    if limit is not None and not is_count(limit):
-        raise WorkflowValidationError("max_depth must be an integer greater than 0 or None")
-
-
 def check_graph_check_names(names: Collection[str] | None) -> frozenset[WorkflowGraphCheck]:
     """Return the graph checks that a workflow wants to skip, if all of them exist."""
     known = get_args(WorkflowGraphCheck)

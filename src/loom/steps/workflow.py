@@ -13,12 +13,11 @@ from loom.steps import ports
 from loom.steps.errors import WorkflowRuntimeError, WorkflowValidationError
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.graph import event_types
-from loom.steps.ports import RUN_DEPTH, RUN_TIMEOUT, RunLimits, definition_of
+from loom.steps.ports import RUN_DEPTH, RUN_TIMEOUT, RunLimits, check_max_depth, definition_of
 from loom.steps.registry import kind_of
 from loom.steps.signature import get_steps_from_class, get_steps_from_instance
 from loom.steps.validate import (
     check_graph_check_names,
-    check_max_depth,
     check_num_concurrent_runs,
     check_timeout,
     ensure_start_event_class,

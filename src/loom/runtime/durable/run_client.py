@@ -24,7 +24,7 @@ from loom.runtime.durable.stored_definitions import DefinitionNumbers
 from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import program_of_row
 from loom.runtime.why import attempts_of
-from loom.steps.validate import check_max_depth
+from loom.steps.ports import check_max_depth
 from loom.store import codec
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
