@@ -170,6 +170,10 @@ lock: ## Pin the requirement files anew (needs the network)
 sbom: $(READY) ## Write the bill of materials of the image to build/sbom.json
 	@mkdir -p build && $(BIN)/python deploy/sbom.py > build/sbom.json && echo build/sbom.json
 
+.PHONY: changelog
+changelog: $(READY) ## Make the section of a release from changelog.d; print it alone with ARGS=--draft
+	@$(BIN)/python tools/changelog.py $(ARGS)
+
 .PHONY: clean
 clean: ## Remove environments, caches and build results
 	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
