@@ -65,6 +65,10 @@ browser: ## Install Debian's chromium for the tests of the page, if there is non
 screenshots: $(READY) browser ## Take the pictures of docs/ui.md anew
 	@$(BIN)/python docs/screenshots.py $(ARGS)
 
+.PHONY: pictures
+pictures: $(READY) ## Draw the pictures of the docs anew from the code's tables
+	@$(BIN)/python tools/pictures.py $(ARGS)
+
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
 	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)
