@@ -180,7 +180,7 @@ changelog: $(READY) ## Make the section of a release from changelog.d; print it 
 
 .PHONY: clean
 clean: ## Remove environments, caches and build results
-	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) .venv-portable build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is ready when its stamp is newer than the pins and the project file; a second run costs nothing.
