@@ -174,6 +174,10 @@ lock: ## Pin the requirement files anew (needs the network)
 sbom: $(READY) ## Write the bill of materials of the image to build/sbom.json
 	@mkdir -p build && $(BIN)/python deploy/sbom.py > build/sbom.json && echo build/sbom.json
 
+.PHONY: release-check
+release-check: $(READY) ## Build a release, install it in a clean environment, run the examples from it, list what it is made of
+	@$(BIN)/python tools/release_check.py $(ARGS)
+
 .PHONY: changelog
 changelog: $(READY) ## Make the section of a release from changelog.d; print it alone with ARGS=--draft
 	@$(BIN)/python tools/changelog.py $(ARGS)

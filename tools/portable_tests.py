@@ -1,7 +1,7 @@
 """Run the part of the tests that every system can run: the engine, flows, steps, stores in memory and files, examples.
 
-`python tools/portable_tests.py [ARGS FOR PYTEST]` makes an environment `.venv-portable` from the pins of the tests. Left
-out are packages that only some systems have: servers of PostgreSQL and Temporal, and servers of web applications.
+`python tools/portable_tests.py [ARGS FOR PYTEST]` makes an environment `.venv-portable` from the pins of the tests.
+Left out are packages that only some systems have: servers of PostgreSQL and Temporal, and servers of web applications.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     for command in commands(python, pins, arguments):
         sys.stdout.write(f"$ {' '.join(command)}\n")
         sys.stdout.flush()
-        if code := subprocess.run(command, cwd=ROOT, check=False).returncode:
+        if code := subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603 - its own commands
             return code
     return 0
 
