@@ -126,8 +126,8 @@ class StepLanes:
             concerned.append(tick.item)
         for item in concerned:
             self._sync(item)
-        if (kind is TickResume or kind is TickRetryRun) and d.outcome is None:
-            self._adopt()
+        if (kind is TickResume or kind is TickRetryRun) and (d.outcome is None or d.outcome.status == "parked"):
+            self._adopt()  # a recovery queues what was under way, also if the run is parked at once
         if self._returning:
             self._queue_returned()
         if d.outcome is not None and d.outcome.status != before:
