@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 from typing_extensions import override
 
+from loom.store.disk_sync import sync_file, sync_folder
 from loom.store.errors import StoreUnavailable
 from loom.store.records import ABSENT
 
@@ -63,14 +64,14 @@ class PayloadFolder:
             folder.mkdir(parents=True, exist_ok=True)
             self._write(folder, _RUN, run_id.encode("utf-8", "surrogatepass"))
             for each in (folder.parent, self.folder, self.folder.parent):
-                _sync(each)
+                sync_folder(each)
         for name, payload in payloads.items():
             try:
                 os.utime(folder / name)  # a purge that deletes old files must leave this one
             except FileNotFoundError:
                 sealed = self._sealer.seal(payload, "payload", run_id, name) if self._sealer is not None else payload
                 self._write(folder, name, sealed)
-        _sync(folder)
+        sync_folder(folder)
 
     @staticmethod
     def _write(folder: Path, name: str, data: bytes) -> None:
@@ -79,7 +80,7 @@ class PayloadFolder:
             with made.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
             made.replace(folder / name)
         except BaseException:
             with suppress(OSError):
@@ -144,17 +145,6 @@ def _names_in(folder: Path) -> list[str]:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Payloads(msgspec.Struct, frozen=True):
