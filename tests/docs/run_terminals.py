@@ -3,7 +3,7 @@
 A block that begins with `loom serve` is a terminal of its own: it runs in the background, on a free port, until the
 next one of its kind or the end. So are `loom worker` and `temporal server`. All others are the last terminal, in order.
 A ```text block right behind one is what it prints, but for times and ids; with `--rewrite` the file gets what was
-really printed. The folder has `examples`, and files that the page, or the README, shows under their names (`shop.py`:).
+really printed. The folder has `examples`, and files that the page, or docs/start.md, shows under their names (`shop.py`:).
 `--own-curl` uses the small one beside this file, as on a machine that has none.
 A block after the line `<!-- no-run -->` is not run.
 """
@@ -28,7 +28,7 @@ _PORTS = {"loom serve": 8080, "temporal server": 7233}
 _ATTEMPTS = 5
 _BACKGROUND = (*_PORTS, "loom worker")
 _ROOT = Path(__file__).resolve().parents[2]
-_README = _ROOT / "README.md"
+_START = _ROOT / "docs" / "start.md"
 _TIMES = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"), "<time>"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+"), "<time>"),
@@ -172,7 +172,7 @@ def main(page: Path, *, rewrite: bool, own_curl: bool) -> None:
     text = page.read_text("utf-8")
     found: list[tuple[int, int, str]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in _FILE.findall(_README.read_text("utf-8") + text):
+        for name, content in _FILE.findall(_START.read_text("utf-8") + text):
             (Path(folder) / name).write_text(content)
         (Path(folder) / "examples").symlink_to(_ROOT / "examples")
         terminals = Terminals(Path(folder), own_curl=own_curl)

@@ -14,14 +14,14 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNNER = Path(__file__).with_name("run_terminals.py")
 PAGES = [
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     if re.search(r"^```sh\n(loom serve|temporal server)", page.read_text("utf-8"), re.MULTILINE)
 ]
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the examples are for a shell")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_commands_of_a_page_print_what_it_shows(page: Path) -> None:
     command = [sys.executable, str(RUNNER), str(page)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
