@@ -3,8 +3,8 @@
 A block that begins with `loom serve` is a terminal of its own: it runs in the background, on a free port, until the
 next one of its kind or the end. So are `loom worker` and `temporal server`. All others are the last terminal, in order.
 A ```text block right behind one is what it prints, but for times and ids; with `--rewrite` the file gets what was
-really printed. The folder has `examples`, and files that the page, or docs/start.md, shows under their names (`shop.py`:).
-`--own-curl` uses the small one beside this file, as on a machine that has none.
+really printed. The folder has `examples`, and files that the page, or docs/start.md, shows under their names
+(`shop.py`:). `--own-curl` uses the small one beside this file, as on a machine that has none.
 A block after the line `<!-- no-run -->` is not run.
 """
 
@@ -31,7 +31,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _START = _ROOT / "docs" / "start.md"
 _TIMES = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"), "<time>"),
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+| UTC)"), "<time>"),
     (re.compile(r"\bin \d+[mhd]( \d+[smh])?\b"), "<age>"),  # until a time of the day
     (re.compile(r"\b\d+(\.\d+)? ?m?s( ago)?\b"), "<age>"),
     (re.compile(r"\b(just now|now)\b"), "<age>"),

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Iterator
 
 import click
-from loomsite.markdown import code, heading, slug, table
 
 from loom.cli import main
+from loomsite.markdown import code, heading, slug, table
 
 Found = tuple[tuple[str, ...], click.Command, click.Context]
 
@@ -50,7 +50,7 @@ def commands() -> str:
 
 def _described(words: tuple[str, ...], command: click.Command, context: click.Context) -> Iterator[str]:
     name = " ".join(("loom", *words))
-    yield heading(2 if len(words) < 2 else 3, code(name), slug(name))  # noqa: PLR2004 - a group and its commands
+    yield heading(2 if len(words) < 2 else 3, code(name), slug(name))
     yield _help(command) + "\n"
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{name} {pieces}\n```\n"

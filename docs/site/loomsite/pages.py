@@ -121,7 +121,9 @@ def _example_place(source: Path) -> str:
 
 def _examples_index() -> str:
     """List the examples, each with the first line of its description."""
-    lines = [f"- [{_name(source)}]({_name(source).removeprefix('examples/')}.md){_about(source)}" for source in _examples()]
+    lines = [
+        f"- [{_name(source)}]({_name(source).removeprefix('examples/')}.md){_about(source)}" for source in _examples()
+    ]
     return "# Examples\n\nPrograms and flows of the repository. The test suite runs them.\n\n" + "\n".join(lines) + "\n"
 
 
