@@ -10,22 +10,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from loomsite.commands import commands
+from loomsite.errors import exceptions, problems
+from loomsite.events import events
+from loomsite.metrics import metrics
+from loomsite.names import names
 from loomsite.navigation import with_folders
+from loomsite.routes import routes
+from loomsite.settings import settings
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 SITE = DOCS / "site"
 
-GENERATED: dict[str, Callable[[], str]] = {
+GENERATED: dict[str, Callable[..., str]] = {
     "commands": commands,
+    "events": events,
+    "exceptions": exceptions,
+    "metrics": metrics,
+    "names": names,
+    "problems": problems,
+    "routes": routes,
+    "settings": settings,
     "speed": lambda: _section(ROOT / "README.md", "Speed"),
 }
-"""What a page may ask for with `<!-- generated: NAME -->`."""
+"""What a page may ask for with `<!-- generated: NAME -->`; some take a word more."""
 
 PROJECT = {"CHANGELOG.md": "project/changes.md", "CONTRIBUTING.md": "project/contributing.md"}
 """Pages from outside of `docs`, and where they are on the site."""
 
-_MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
 _LINK = re.compile(r"(?<!`)\]\((?!\w+:)([^)#\s]+)(#[^)\s]+)?\)")
 _FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh", ".toml": "toml"}
@@ -38,8 +51,8 @@ def write(build: Path) -> None:
         shutil.rmtree(folder)
     made = pages()
     folder.mkdir(parents=True)
-    settings = (SITE / "mkdocs.yml").read_text("utf-8")
-    (build / "mkdocs.yml").write_text(with_folders(settings, made), "utf-8")
+    template = (SITE / "mkdocs.yml").read_text("utf-8")
+    (build / "mkdocs.yml").write_text(with_folders(template, made), "utf-8")
     for place, text in made.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +94,7 @@ def _page(source: Path, place: str) -> str:
     text = source.read_text("utf-8")
     parts = _FENCE.split(text)
     parts[::2] = (_LINK.sub(lambda match: f"]({_target(match, source, place)})", part) for part in parts[::2])
-    return _MARK.sub(lambda match: GENERATED[match[1]](), "".join(parts))
+    return _MARK.sub(lambda match: GENERATED[match[1]](*filter(None, [match[2]])), "".join(parts))
 
 
 def _target(match: re.Match[str], source: Path, place: str) -> str:
