@@ -54,7 +54,7 @@ def _described(words: tuple[str, ...], command: click.Command, context: click.Co
     yield _help(command) + "\n"
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{name} {pieces}\n```\n"
-    options = [found for param in command.params if (found := param.get_help_record(context)) is not None]
+    options = [found for param in command.params if (found := param.get_help_record(context)) and found[1]]
     if isinstance(command, click.Group):
         yield _subcommands(command, context, words)
     if options:

@@ -69,7 +69,28 @@ def pages() -> dict[str, str]:
     found |= {place: ROOT / name for name, place in PROJECT.items() if (ROOT / name).exists()}
     made = {place: _page(source, place) for place, source in found.items()}
     made["examples/index.md"] = _examples_index()
-    return made | {_example_place(source): _example(source) for source in _examples()}
+    made |= {_example_place(source): _example(source) for source in _examples()}
+    return {place: _front_matter(place) + text for place, text in made.items()}
+
+
+_WEIGHTS = (
+    ("questions.md", None),
+    ("adr/", 0.05),
+    ("project/", 0.05),
+    ("examples/", 0.1),
+    ("reference/python-core.md", 0.1),
+    ("reference/", 0.4),
+)
+"""How much a page counts in the search, by the beginning of its place; None: not at all. Headings count a thousand
+times as much as text, and the titles of decisions are sentences: without a weight they would come first everywhere."""
+
+
+def _front_matter(place: str) -> str:
+    for start, weight in _WEIGHTS:
+        if place.startswith(start):
+            rule = "exclude: true" if weight is None else f"boost: {weight}"
+            return f"---\nsearch:\n  {rule}\n---\n\n"
+    return ""
 
 
 def assets() -> dict[str, Path]:

@@ -56,6 +56,7 @@ def _described(route: Route) -> Iterator[str]:
     yield table(("status", "answer", "meaning"), own)
 
 
+_JSON = ("application/json", "application/problem+json")
 _EVERYWHERE = ("X-Request-ID", "Idempotency-Key")
 """Parameters that the page describes once."""
 _ALWAYS = frozenset({"400", "401", "403", "408", "413", "429", "500", "503"})
@@ -67,11 +68,15 @@ def _own(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(holder: dict[str, Any]) -> str:
-    """Say what a body holds: the type for each medium, once if it is the same."""
+    """Say what a body holds: the types, each with its media unless it is JSON alone."""
     kinds: dict[str, list[str]] = {}
     for medium, content in holder.get("content", {}).items():
-        kinds.setdefault(_kind(content.get("schema", {})), []).append(code(medium))
-    return "; ".join(f"{kind} as {', '.join(media)}" for kind, media in kinds.items())
+        kinds.setdefault(_kind(content.get("schema", {})), []).append(medium)
+    return "; ".join(_as(kind, media) for kind, media in kinds.items())
+
+
+def _as(kind: str, media: list[str]) -> str:
+    return kind if all(medium in _JSON for medium in media) else f"{kind} as {', '.join(map(code, media))}"
 
 
 def _types() -> Iterator[str]:
