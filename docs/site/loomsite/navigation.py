@@ -31,6 +31,5 @@ def _lines(match: re.Match[str], pages: dict[str, Any]) -> str:
 
 def in_folder(folder: str, pages: dict[str, str]) -> list[str]:
     """List the pages of a folder: its index, and those that it links to."""
-    index = next(name for name in ("index.md", "README.md") if f"{folder}{name}" in pages)
-    linked = [name for name in _LINK.findall(pages[f"{folder}{index}"]) if f"{folder}{name}" in pages]
-    return [index, *dict.fromkeys(linked)]
+    linked = [name for name in _LINK.findall(pages[f"{folder}README.md"]) if f"{folder}{name}" in pages]
+    return ["README.md", *dict.fromkeys(linked)]

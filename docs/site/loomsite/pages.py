@@ -68,7 +68,7 @@ def pages() -> dict[str, str]:
     found = {source.relative_to(DOCS).as_posix(): source for source in _own_pages()}
     found |= {place: ROOT / name for name, place in PROJECT.items() if (ROOT / name).exists()}
     made = {place: _page(source, place) for place, source in found.items()}
-    made["examples/index.md"] = _examples_index()
+    made["examples/README.md"] = _examples_index()
     made |= {_example_place(source): _example(source) for source in _examples()}
     return {place: _front_matter(place) + text for place, text in made.items()}
 
@@ -134,9 +134,9 @@ def _place_of(path: Path) -> str:
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     if name.startswith("examples"):
-        return "examples/index.md" if path.is_dir() else _example_place(path)
+        return "examples/README.md" if path.is_dir() else _example_place(path)
     if name == "README.md":
-        return "index.md"
+        return "README.md"
     raise ValueError(f"A page links to {name}, which is not on the site: name it without a link.")
 
 
