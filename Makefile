@@ -162,8 +162,9 @@ bench: $(BENCH_READY) ## Compare Loom with its peers (in an environment of its o
 # Nothing is fetched, and every warning is an error. The notice about the next major version of mkdocs is not for readers.
 .PHONY: docs
 docs: $(DOCS_READY) ## Make the documentation site in build/site
-	@PYTHONPATH=docs/site $(DOCS_VENV)/bin/python -m loomsite build
+	@PYTHONPATH=docs/site $(DOCS_VENV)/bin/python -m loomsite pages build
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=docs/site $(DOCS_VENV)/bin/mkdocs build --strict --config-file build/mkdocs.yml
+	@PYTHONPATH=docs/site $(DOCS_VENV)/bin/python -m loomsite search build
 	@echo build/site/index.html
 
 .PHONY: docs-serve

@@ -75,14 +75,16 @@ def pages() -> dict[str, str]:
 
 _WEIGHTS = (
     ("questions.md", None),
+    ("start.md", 2),
+    ("temporal-query-report.md", 0.1),
     ("adr/", 0.05),
     ("project/", 0.05),
     ("examples/", 0.1),
     ("reference/python-core.md", 0.1),
     ("reference/", 0.4),
 )
-"""How much a page counts in the search, by the beginning of its place; None: not at all. Headings count a thousand
-times as much as text, and the titles of decisions are sentences: without a weight they would come first everywhere."""
+"""How much a page counts in the search, by the beginning of its place; None: not at all. Headings count more than
+text, and the titles of decisions are sentences: without a weight they would come first everywhere."""
 
 
 def _front_matter(place: str) -> str:
