@@ -1,6 +1,6 @@
 """The site as `make docs` has made it, in a real browser: the search finds what newcomers ask for, nothing is fetched.
 
-`.ci/run` makes the site before the tests. Elsewhere these tests are skipped unless it is there and not older than the pages.
+`.ci/run` makes the site before the tests. Elsewhere they are skipped unless it is there and not older than its pages.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from page_rig import FLAGS, found_browser
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,9 +25,6 @@ QUESTIONS = re.findall(
     r"^\| (.+\?) \| \[.+\]\((.+)\.md\) \|$", (DOCS / "questions.md").read_text("utf-8"), re.MULTILINE
 )
 GUARD_MS = 60_000
-
-sys.path.append(str(ROOT / "tests" / "browser"))
-from page_rig import FLAGS, found_browser
 
 
 class Quiet(SimpleHTTPRequestHandler):
