@@ -171,6 +171,14 @@ docs: $(DOCS_READY) ## Make the documentation site in build/site
 docs-serve: docs ## Make the site and show it at http://127.0.0.1:8000/
 	@$(DOCS_VENV)/bin/python -m http.server --bind 127.0.0.1 --directory build/site 8000
 
+.PHONY: words
+words: $(READY) ## Add the words that pages use to docs/site/words.txt; read the diff
+	@PYTHONPATH=docs/site $(BIN)/python -m loomsite words
+
+.PHONY: sentences
+sentences: $(READY) ## List the long sentences of the pages
+	@PYTHONPATH=docs/site $(BIN)/python -m loomsite sentences
+
 .PHONY: lock
 lock: ## Pin the requirement files anew (needs the network)
 	@$(call check_python)
