@@ -15,7 +15,7 @@ Found = tuple[tuple[str, ...], click.Command, click.Context]
 
 def all_commands() -> Iterator[Found]:
     """Walk the tree of commands, each with its words; an alias of a whole group is not walked."""
-    yield from _walk(main, click.Context(main, info_name="loom"), ())
+    yield from _walk(main, _context(main, "loom"), ())
 
 
 def _walk(command: click.Command, context: click.Context, words: tuple[str, ...]) -> Iterator[Found]:
@@ -23,7 +23,12 @@ def _walk(command: click.Command, context: click.Context, words: tuple[str, ...]
     if isinstance(command, click.Group):
         for name, found in _visible(command, context):
             if not _is_alias(found, command):
-                yield from _walk(found, click.Context(found, info_name=name, parent=context), (*words, name))
+                yield from _walk(found, _context(found, name, context), (*words, name))
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+    """Make a context as a call does. Commands keep the help option that the first context asks for."""
+    return click.Context(command, info_name=name, parent=parent, **command.context_settings)
 
 
 def _visible(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
