@@ -12,9 +12,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNNER = Path(__file__).with_name("run_terminals.py")
-PAGES = [
+TUTORIALS = [page for page in sorted((ROOT / "docs" / "tutorials").glob("*.md")) if page.name != "README.md"]
+PAGES = TUTORIALS + [
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/howto").glob("*.md")))
     if re.search(r"^```sh\n(loom serve|temporal server)", page.read_text("utf-8"), re.MULTILINE)
 ]
 
