@@ -6,7 +6,8 @@ A ```text block right behind one is what it prints, but for times and ids; with 
 really printed. The folder has `examples`, the files that the README shows under their names (`shop.py`:), and those of
 the page, each from where it is shown: a file that is shown again is replaced there.
 `--own-curl` uses the small one beside this file, as on a machine that has none. `--programs FOLDER` types `loom`,
-`python` and all else of an environment in that folder, in place of those that run this.
+`python` and all else of an environment in that folder, in place of those that run this; then there is nothing in the
+folder but what the page shows.
 A block after the line `<!-- no-run -->` is not run.
 """
 
@@ -72,7 +73,12 @@ class Terminals:
             self._program(binaries / "curl", f'exec "{sys.executable}" "{Path(__file__).with_name("curl.py")}" "$@"')
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LOOM_")}
         path = [binaries, *([programs] if programs is not None else []), os.environ["PATH"]]
-        terminal = {"PATH": os.pathsep.join(map(str, path)), "COLUMNS": "140", "PYTHONIOENCODING": "utf-8"}
+        terminal = {
+            "PATH": os.pathsep.join(map(str, path)),
+            "COLUMNS": "140",
+            "PYTHONIOENCODING": "utf-8",
+            "PYTHONUNBUFFERED": "1",
+        }
         self._env = {**kept, **terminal}
 
     def _program(self, path: Path, command: str) -> None:
@@ -196,8 +202,9 @@ def main(page: Path, *, rewrite: bool, own_curl: bool, programs: Path | None = N
     text = page.read_text("utf-8")
     found: list[tuple[int, int, str]] = []
     with tempfile.TemporaryDirectory() as folder:
-        _write(Path(folder), _FILE.finditer(_README.read_text("utf-8")))
-        (Path(folder) / "examples").symlink_to(_ROOT / "examples")
+        if programs is None:
+            _write(Path(folder), _FILE.finditer(_README.read_text("utf-8")))
+            (Path(folder) / "examples").symlink_to(_ROOT / "examples")
         terminals = Terminals(Path(folder), own_curl=own_curl, programs=programs)
         typed = 0
         try:
