@@ -53,6 +53,10 @@ ui-check: ui ## Check that the page in the repository is what its sources give
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
+.PHONY: tutorials
+tutorials: $(READY) ## Type the tutorials into clean environments with the built wheel (needs the network): ARGS="order temporal"
+	@$(BIN)/python tests/docs/run_tutorials.py $(ARGS)
+
 # The tests of the page drive a real browser. Where none is installed and none can be, they are skipped, with the reason.
 .PHONY: browser
 browser: ## Install Debian's chromium for the tests of the page, if there is none
