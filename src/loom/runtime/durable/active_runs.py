@@ -366,6 +366,8 @@ class ActiveRuns:
             self._strand(run_id, "messages unread", "The mail of run %s could not be read: %s", error)
         except CorruptRecord as error:
             await self._park_active(run, str(error))
+        except Exception as error:  # noqa: BLE001 - a decorator of the run took a message and did not pass it on
+            await self._park_active(run, f"An error of the engine: {described(error)}", error)
 
     # -- parking ------------------------------------------------------------------------------------------------------
 
@@ -400,10 +402,10 @@ class ActiveRuns:
         await self._park(run_id, reason, is_poison=is_new)  # it explains the deaths before it, and none after
         self.probation.on_acquitted()
 
-    async def _park_active(self, run: ActiveRun, reason: str) -> None:
+    async def _park_active(self, run: ActiveRun, reason: str, cause: Exception | None = None) -> None:
         """Park a run that cannot be told what is stored for it. It leaves memory, and nothing is deleted."""
         if self.runs.get(run.run_id) is run:
-            _log.error("Run %s is parked: %s", run.run_id, reason, extra=about(run.run_id))
+            _log.error("Run %s is parked: %s", run.run_id, reason, exc_info=cause, extra=about(run.run_id))
             commit = run.commit_under_way
             self._tell(run.run_id, "cannot go on")
             run.abort()
