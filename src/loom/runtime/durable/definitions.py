@@ -262,7 +262,10 @@ class Definitions(DefinitionNumbers):
             return
         known = {*runtime.codes, *await runtime.catalog.names("", _PAGE)}
         known |= {each.key for each in await store.entries(DEFINITIONS, "", _PAGE)}
-        hint = did_you_mean(name, (each for each in known if not each.startswith(OWN)))
+        known = {each for each in known if not each.startswith(OWN)}
+        # A class that was registered without a name goes by `module.Class`.
+        of_class = sorted(each for each in known if each.rpartition(".")[2].lower() == name.lower())
+        hint = f" Did you mean '{of_class[0]}'?" if of_class else did_you_mean(name, known)
         if hint:
             raise DefinitionNotFound(name, "is not known here", hint)
 
