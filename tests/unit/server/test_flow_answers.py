@@ -77,6 +77,11 @@ TABLE: dict[str, Row] = {
         {"R": answers("@triggerOutputs()['relativePathParameters']['id']")},
         "GET", 200, OWN, "a b", "/o/a%20b",
     ),
+    "a slash in a value": Row(
+        asks("GET", relativePath="/o/{id}/{more}"),
+        {"R": answers("@triggerOutputs()['relativePathParameters']")},
+        "GET", 200, OWN, {"id": "feature/1", "more": "ü%2F"}, "/o/feature%2F1/%C3%BC%252F/",
+    ),
     "another path": Row(asks("GET", relativePath="/o/{id}"), {"R": answers()}, "GET", 404, {}, "not-found", "/p/1"),
     "a path too many": Row({}, {"R": answers()}, "POST", 404, {}, "not-found", "/more"),
     # which outcome
