@@ -82,6 +82,11 @@ def _asked(trigger: Trigger | None, name: str) -> Any:
     return inputs[name] if isinstance(inputs, dict) and name in inputs else definition.get(name)
 
 
+def asks_before_it_fires(trigger: Trigger | None) -> bool:
+    """Tell whether a trigger has expressions, which `fired` evaluates with what the project gives."""
+    return trigger is not None and (bool(trigger.conditions) or trigger.split_on is not None)
+
+
 def fired(
     program: Program,
     trigger: Trigger | None,
@@ -100,6 +105,8 @@ def fired(
     problems = _schema_problems(trigger, outputs.get("body"))
     if problems:
         raise FiringRefused(" ".join(problems))
+    if not asks_before_it_fires(trigger):
+        return [outputs.get("body")]
     given = given or {}
     defaults = {each.name: each.default for each in program.parameters.values() if each.has_default}
     env = ContextEnvironment(

@@ -273,7 +273,9 @@ def test_comments_and_trailing_commas_are_blanked(text: str, value: object):
     assert [len(line) for line in plain.splitlines()] == [len(line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("text", ['"' + '\\"' * 300_000, "/" * 600_000, "/*" * 300_000, ", " * 300_000, '{"a": 1, // "'])
+@pytest.mark.parametrize(
+    "text", ['"' + '\\"' * 300_000, "/" * 600_000, "/*" * 300_000, ", " * 300_000, '{"a": 1, // "']
+)
 def test_what_is_no_json_stays_none_and_takes_time_in_proportion(text: str):
     with pytest.raises(DefinitionError):
         parse_text(without_comments(text) or "{")

@@ -116,6 +116,9 @@ TABLE: dict[str, Row] = {
                  {**OWN, "content-type": "image/png"}, b"\x00\x01"),
     "a text": Row({}, {"R": answers("grüß")}, "POST", 200,
                   {**OWN, "content-type": "text/plain; charset=utf-8"}, "grüß"),
+    "a text in another charset": Row(
+        {}, {"R": answers("grüß", headers={"Content-Type": "text/csv; charset=iso-8859-1"})}, "POST", 200,
+        {**OWN, "content-type": "text/csv; charset=iso-8859-1"}, "grüß".encode("latin-1")),
     "a text that looks like JSON": Row({}, {"R": answers('{"a": 1}')}, "POST", 200,
                                        {**OWN, "content-type": "text/plain; charset=utf-8"}, '{"a": 1}'),
     "JSON": Row({}, {"R": answers([1, None])}, "POST", 200, {**OWN, "content-type": "application/json"}, [1, None]),

@@ -27,6 +27,7 @@ from loom.flows.calls import FlowEnd, FlowResponse
 from loom.flows.nodes.external import Response as ResponseAction
 from loom.flows.triggers import (
     FiringRefused,
+    asks_before_it_fires,
     fired,
     path_values,
     relative_path,
@@ -124,7 +125,8 @@ async def invoke(call: Call) -> Response:
     start = _start(trigger, request, _segments(call), parameters)
     outputs = {"headers": start.headers, **start.outputs, "body": start.body}
     try:
-        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, flow.flow.given())
+        given = flow.flow.given() if asks_before_it_fires(trigger) else None
+        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, given)
     except (FiringRefused, WorkflowRuntimeError) as error:
         raise invalid(str(error)) from error
     if not bodies or (trigger is not None and trigger.split_on is not None):
