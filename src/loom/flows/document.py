@@ -231,7 +231,7 @@ def parse_text(text: str) -> Any:
 
 
 def without_comments(text: str) -> str:
-    """Blank the comments and the trailing commas of a JSON text, which Azure's tools take. All else stays in its place."""
+    """Blank comments and trailing commas of a JSON text, which Azure's tools take. All else stays in its place."""
     text = _comments().sub(lambda found: found[0] if found[0][0] == '"' else _blank().sub(" ", found[0]), text)
     return _trailing_comma().sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
 

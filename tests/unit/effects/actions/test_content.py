@@ -17,8 +17,8 @@ from loom.effects.actions.content import (
     OFF_LOOP_BYTES,
     TooManyValues,
     decode_content,
-    encode_content,
     decode_content_off_loop,
+    encode_content,
     parameter_of,
 )
 from loom.effects.actions.exchange import AnswerRefused
