@@ -174,12 +174,14 @@ class Committer:
         """Write nothing any more: the event loop ends, or the process does."""
         self._closed = True
         left, self._group, self._waiting = (*self._group, *self._waiting), [], []
-        for entry in left:
+        try:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
-                entry.answer.cancel()
+                for entry in left:
+                    entry.answer.cancel()
             else:
-                entry.answer.refuse(error)
-        self._end_if_idle()
+                self._tell([(entry, error) for entry in left])
+        finally:
+            self._end_if_idle()
 
     def _note_written(self, operations: int, results: Sequence[Result]) -> None:
         if self.failing is not None and any(map(_has_written, results)):
