@@ -111,7 +111,8 @@ def sdist_problems(sdist: Path) -> Iterator[str]:
 
 def license_problems(rows: list[list[str]]) -> list[str]:
     """Name the packages whose license is not known, or forbids to ship them with a program of any license."""
-    return [f"{name} {version}: {told or 'no license'}" for name, version, told in rows if not LICENSES.search(told)]
+    wrong = [row for row in rows if not LICENSES.search(row[2]) or "GPL" in row[2]]
+    return [f"{name} {version}: {told or 'no license'}" for name, version, told in wrong]
 
 
 def install(wheel: Path, folder: Path) -> Path:

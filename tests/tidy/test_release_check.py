@@ -85,8 +85,14 @@ def test_what_a_packager_would_miss_is_named(tmp_path: Path) -> None:
 
 
 def test_the_licenses_that_are_not_known_are_named() -> None:
-    rows = [["a", "1", "MIT"], ["b", "2", "Apache-2.0 OR BSD-3-Clause"], ["c", "3", "GPL-3.0-only"], ["d", "4", ""]]
-    assert release_check.license_problems(rows) == ["c 3: GPL-3.0-only", "d 4: no license"]
+    rows = [
+        ["a", "1", "MIT"],
+        ["b", "2", "Apache-2.0 OR BSD-3-Clause"],
+        ["c", "3", "GPL-3.0-only"],
+        ["d", "4", ""],
+        ["e", "5", "MIT AND GPL-2.0"],
+    ]
+    assert release_check.license_problems(rows) == ["c 3: GPL-3.0-only", "d 4: no license", "e 5: MIT AND GPL-2.0"]
 
 
 def test_the_files_that_a_wheel_needs_are_in_the_source() -> None:
