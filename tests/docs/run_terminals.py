@@ -3,8 +3,8 @@
 A block that begins with `loom serve` is a terminal of its own: it runs in the background, on a free port, until the
 next one of its kind or the end. So are `loom worker` and `temporal server`. All others are the last terminal, in order.
 A ```text block right behind one is what it prints, but for times and ids; with `--rewrite` the file gets what was
-really printed. The folder has `examples`, the files that the README shows under their names (`shop.py`:), and those of
-the page, each from where it is shown: a file that is shown again is replaced there.
+really printed. The folder has `examples`, the files that docs/start.md shows under their names (`shop.py`:), and those
+of the page, each from where it is shown: a file that is shown again is replaced there.
 `--own-curl` uses the small one beside this file, as on a machine that has none. `--programs FOLDER` types `loom`,
 `python` and all else of an environment in that folder, in place of those that run this; then there is nothing in the
 folder but what the page shows.
@@ -41,7 +41,7 @@ _REMEMBERED = """terminal="$PWD/.terminal"
 """What one block exports, and the folder that it goes to, the next one finds."""
 _BACKGROUND = (*_PORTS, "loom worker")
 _ROOT = Path(__file__).resolve().parents[2]
-_README = _ROOT / "README.md"
+_START = _ROOT / "docs" / "start.md"
 _TIMES = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"), "<time>"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?"), "<time>"),
@@ -203,7 +203,7 @@ def main(page: Path, *, rewrite: bool, own_curl: bool, programs: Path | None = N
     found: list[tuple[int, int, str]] = []
     with tempfile.TemporaryDirectory() as folder:
         if programs is None:
-            _write(Path(folder), _FILE.finditer(_README.read_text("utf-8")))
+            _write(Path(folder), _FILE.finditer(_START.read_text("utf-8")))
             (Path(folder) / "examples").symlink_to(_ROOT / "examples")
         terminals = Terminals(Path(folder), own_curl=own_curl, programs=programs)
         typed = 0
