@@ -24,6 +24,7 @@ from uuid import uuid4
 import msgspec
 from typing_extensions import override
 
+from loom.store.disk_sync import sync_file, sync_folder
 from loom.store.errors import CorruptEntry, PayloadUnavailable
 from loom.store.records import ABSENT
 
@@ -89,8 +90,8 @@ class PayloadFolder:
 
     def _make(self, own: Path) -> None:
         own.mkdir(parents=True)
-        _sync(self.folder)
-        _sync(self.folder.parent)
+        sync_folder(self.folder)
+        sync_folder(self.folder.parent)
 
     def _check(self, own: Path) -> None:
         """Raise if the store's own folder is gone: then nothing is missing, and nothing may be written."""
@@ -116,14 +117,14 @@ class PayloadFolder:
             folder.mkdir(parents=True, exist_ok=True)
             self._write(folder, _RUN, run_id.encode("utf-8", "surrogatepass"))
             for each in (folder.parent, own):
-                _sync(each)
+                sync_folder(each)
         for name, payload in payloads.items():
             try:
                 os.utime(folder / name)  # a purge that deletes old files must leave this one
             except FileNotFoundError:
                 sealed = self._sealer.seal(payload, "payload", run_id, name) if self._sealer is not None else payload
                 self._write(folder, name, sealed)
-        _sync(folder)
+        sync_folder(folder)
 
     @staticmethod
     def _write(folder: Path, name: str, data: bytes) -> None:
@@ -132,7 +133,7 @@ class PayloadFolder:
             with made.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
             made.replace(folder / name)
         except BaseException:
             with suppress(OSError):
@@ -211,17 +212,6 @@ def _names_in(folder: Path) -> list[str]:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Payloads(msgspec.Struct, frozen=True):
