@@ -277,8 +277,8 @@ class LiveRun:
         await self._adapter.news()
 
     def __del__(self) -> None:
-        has_failed = isinstance(self._ending, Exception) and not isinstance(self._ending, WorkflowCancelledByUser)
-        if has_failed and not self._seen:
+        ending = None if self._seen else self._ending
+        if isinstance(ending, Exception) and not isinstance(ending, WorkflowCancelledByUser):
             message = "Run %s failed and nobody asked for its result."
             _log.error(message, self.run_id, exc_info=self._ending, extra=about(self.run_id))
 

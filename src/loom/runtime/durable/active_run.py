@@ -23,9 +23,9 @@ from loom.runtime.live_run import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.tracing import TracedBodies
 from loom.steps.errors import TooMuchUnsaved
-from loom.store.errors import CorruptRecord
 from loom.steps.events import StopEvent
 from loom.store.codec import decode_start
+from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
     import asyncio
