@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 _REQUESTS = frozenset({"request", "manual"})
 """Types of triggers that a request fires."""
+TIMED = frozenset({"recurrence", "schedule", "slidingwindow"})
+"""Types of triggers that time fires."""
+POLLED = frozenset({"http", "apiconnection", "openapiconnection", "serviceprovider"})
+"""Types of triggers that ask a service again and again whether there is something new."""
+SUBSCRIBED = frozenset({"httpwebhook", "apiconnectionwebhook", "openapiconnectionwebhook"})
+"""Types of triggers that a service calls, after it was asked to."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 """Methods that a trigger may ask for."""
 

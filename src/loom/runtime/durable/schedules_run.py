@@ -79,6 +79,15 @@ class ScheduleStart(StartEvent, defer_build=True):
     """The trigger's conditions: expressions that must all be true for a run to be started."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """The flow's parameters, for those conditions."""
+    window: bool = False
+    """Whether an occurrence is the end of a window that began with the one before."""
+    delay: float = 0.0
+    """How many seconds after the end of a window its run starts."""
+
+    def fields(self, generation: int) -> dict[str, Any]:
+        """Return what is stored of it. Fields that came later are left out of schedules that do not need them."""
+        left_out = None if self.window else {"window", "delay"}
+        return self.model_copy(update={"generation": generation}).model_dump(mode="json", exclude=left_out)
 
 
 @built_on_first_use
