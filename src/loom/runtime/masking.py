@@ -104,6 +104,17 @@ def shown_published(program: Program | None, published: Published) -> Published:
     return replace(published, waiters=tuple(shown_waiter(program, waiter) for waiter in published.waiters))
 
 
+class ListenerMasking:
+    """Hides what a listener's service has brought, and the trigger itself, whose flow says what is secure."""
+
+    def tick(self, tick: WorkflowTick) -> WorkflowTick:
+        """A tick as people may see it."""
+        if isinstance(tick, TickEditStore):
+            return tick  # a listener writes down no data
+        fields = {name: _hidden(getattr(tick, name)) for name in _PAYLOADS if getattr(tick, name, None) is not None}
+        return replace(tick, **fields) if fields else tick
+
+
 class ScheduleMasking:
     """Hides what the runs of a schedule begin with: only the flow says what is secure, and it may be elsewhere."""
 

@@ -191,9 +191,9 @@ class ScheduleWorkflow(Workflow):
         given = code.flow.given() if isinstance(code, FlowRegistration) else {}
         context = {
             **given,
-            "utcNow": _iso(self._worker.now()),
+            "utcNow": iso_text(self._worker.now()),
             "parameters": {**schedule.defaults, **given.get("parameters", {})},
-            "trigger": {"name": schedule.trigger, "outputs": {"body": None, "scheduledTime": _iso(at)}},
+            "trigger": {"name": schedule.trigger, "outputs": {"body": None, "scheduledTime": iso_text(at)}},
         }
         for condition in schedule.conditions:
             holds = evaluate(condition, context)
@@ -210,7 +210,7 @@ def start_of(code: Registration | None, schedule: ScheduleStart, at: float) -> A
     if not any(of_flow) and (schedule.input is None or isinstance(schedule.input, dict)):
         return schedule.input
     start = flow_start(schedule.workflow, code, schedule.input, schedule.parameters or {}, schedule.variables or {})
-    outputs = {"scheduledTime": _iso(at)} if schedule.trigger else {}
+    outputs = {"scheduledTime": iso_text(at)} if schedule.trigger else {}
     return start.model_copy(update={"trigger": schedule.trigger, "outputs": outputs})
 
 
@@ -218,7 +218,8 @@ def _next(following: float | None) -> Occurrence | StopEvent:
     return StopEvent(result="over") if following is None else Occurrence(at=following)
 
 
-def _iso(at: float) -> str:
+def iso_text(at: float) -> str:
+    """Write a time as triggers say it."""
     return datetime.fromtimestamp(at, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -296,16 +297,25 @@ def _complain(trigger: str, flow: str, error: Exception) -> None:
     _log.warning("The trigger %s of the flow %s starts no runs: %s", trigger, flow, error)
 
 
-def _schedule(known_as: str, workflow: str, trigger: Trigger, flow: Flow) -> ScheduleStart:
-    defaults = {each.name: each.default for each in flow.program.parameters.values() if each.has_default}
-    given = flow.given()
-    context = {**given, "parameters": {**defaults, **given.get("parameters", {})}}
+def timing_of_trigger(trigger: Trigger, flow: Flow, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return when a trigger is due, with its expressions evaluated. A ValueError says what is wrong with it."""
     # In Loom's dialect the recurrence may stand in the trigger itself, whatever other triggers the flow has.
     beside = {key: trigger.definition[key] for key in _KEYS if key in trigger.definition}
-    timing = _evaluated(trigger.recurrence or beside, context)
+    given = flow.given()
+    context = {**given, "parameters": {**_defaults(flow), **given.get("parameters", {})}}
+    timing = _evaluated(trigger.recurrence or beside or default or {}, context)
     problems = check_timing(timing)
     if problems:
         raise ValueError(f"{'; '.join(problems)}.")
+    return dict(timing)
+
+
+def _defaults(flow: Flow) -> dict[str, Any]:
+    return {each.name: each.default for each in flow.program.parameters.values() if each.has_default}
+
+
+def _schedule(known_as: str, workflow: str, trigger: Trigger, flow: Flow) -> ScheduleStart:
+    timing = timing_of_trigger(trigger, flow)
     conditions = [
         each["expression"] if isinstance(each, dict) and isinstance(each.get("expression"), str) else None
         for each in trigger.definition.get("conditions") or ()
@@ -319,7 +329,7 @@ def _schedule(known_as: str, workflow: str, trigger: Trigger, flow: Flow) -> Sch
         timing=timing,
         trigger=trigger.name,
         conditions=texts,
-        defaults=defaults if texts else {},
+        defaults=_defaults(flow) if texts else {},
     )
 
 

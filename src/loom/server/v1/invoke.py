@@ -123,7 +123,7 @@ async def invoke(call: Call) -> Response:
     start = _start(trigger, request, call.request.path_params.get("path", ""), parameters)
     outputs = {"headers": start.headers, **start.outputs, "body": start.body}
     try:
-        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, flow.flow.given())
+        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, flow.flow.given()) or []
     except (FiringRefused, WorkflowRuntimeError) as error:
         raise invalid(str(error)) from error
     if not bodies or (trigger is not None and trigger.split_on is not None):
