@@ -6,7 +6,7 @@ action's data is hidden if it or the action that it comes from is secure; in dou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from loom.flows.calls import ACTOR_STEP, MASK, ActionCall, ActionOutcome, FlowSt
 if TYPE_CHECKING:
     from loom.core.records import Published, WaiterReport
     from loom.core.ticks import WorkflowTick
-    from loom.flows.program import Program
+    from loom.flows.program import Program, Trigger
 
 _PAYLOADS = ("event", "waiter_event", "returned", "failure", "value", "start", "requirements", "changed", "collects")
 """The fields of ticks that may hold data of an action."""
@@ -38,7 +38,7 @@ class Masking:
             self._steps.add(ACTOR_STEP)
         self._hides_answers = any(node.type in ("waitforevent", "httpwebhook") for node in secure)
         self._hides_children = any(node.type == "workflow" for node in secure)
-        self._hides_trigger = any(_hides_outputs(trigger.definition) for trigger in program.triggers)
+        self._hides_trigger = any(hides_outputs(trigger) for trigger in program.triggers)
 
     def tick(self, tick: WorkflowTick) -> WorkflowTick:
         """A tick as people may see it."""
@@ -127,6 +127,10 @@ class ScheduleMasking:
         return tick
 
 
+AnyMasking: TypeAlias = Masking | ListenerMasking | ScheduleMasking
+"""What hides the secure data of a run, by what the run is of."""
+
+
 def _named(values: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(values, MASK)
 
@@ -153,9 +157,9 @@ def _hidden(value: Any) -> Any:
             return MASK
 
 
-def _hides_outputs(trigger: dict[str, Any]) -> bool:
-    """Whether a trigger's outputs are secure."""
-    found: Any = trigger
+def hides_outputs(trigger: Trigger) -> bool:
+    """Tell whether the outputs of a trigger are secure."""
+    found: Any = trigger.definition
     for key in ("runtimeConfiguration", "secureData", "properties"):
         found = found.get(key) if isinstance(found, dict) else None
     return isinstance(found, list) and "outputs" in [str(entry).lower() for entry in found]

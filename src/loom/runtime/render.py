@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from loom.flows.program import Program
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.run_client import RunClient
+    from loom.runtime.masking import AnyMasking
     from loom.runtime.render_flow import FlowRunStatus
     from loom.store.records import RunRow
 
@@ -379,7 +380,7 @@ async def flow_of(runtime: RunClient, row: RunRow, state: BrokerState, tick: int
 
 def rendered_tick(
     entry: HistoryEntry,
-    mask: Masking | ListenerMasking | ScheduleMasking | None,
+    mask: AnyMasking | None,
     commands: list[dict[str, Any]] | None = None,
 ) -> HistoryItem:
     """Render a tick without what is secure; with the commands that it led to, if they are given."""
@@ -388,7 +389,7 @@ def rendered_tick(
     return HistoryItem(seq=entry.seq, at=moment(entry.at), tick=shown, commands=commands)
 
 
-async def masking_for(runtime: RunClient, row: RunRow) -> Masking | ListenerMasking | ScheduleMasking | None:
+async def masking_for(runtime: RunClient, row: RunRow) -> AnyMasking | None:
     """Return what hides the secure data of a run; None for steps, which have none."""
     if row.workflow == SCHEDULES:
         return ScheduleMasking()

@@ -56,7 +56,9 @@ class TriggerCall(Struct, frozen=True):
     key: str
     """Idempotency key of the call."""
     secrets: Mapping[str, str] = {}
-    """Texts by name that neither messages nor what is stored may repeat."""
+    """Texts by name that neither messages nor headers nor places may repeat."""
+    credentials: tuple[str, ...] = ()
+    """Secrets that a body may not repeat either. Settings of an app may be plain words that data is full of."""
 
     @property
     def use(self) -> ConnectionUse:
@@ -190,6 +192,9 @@ async def _asked(call: TriggerCall, ask: Callable[[], Awaitable[tuple[ActionOutc
             message=call.hidden(outcome.message),
         )
     has_data = outputs.get("statusCode", _DATA) == _DATA
+    outputs = without_secrets(outputs, call.credentials)
+    if "headers" in outputs:
+        outputs = {**outputs, "headers": without_secrets(outputs["headers"], tuple(call.secrets.values()))}
     return Answer(
         "data" if has_data else "nothing",
         outputs if has_data else {},

@@ -28,6 +28,7 @@ from loom.runtime.durable.listener_starts import ItemStarts
 from loom.runtime.durable.registration import FlowRegistration
 from loom.runtime.durable.schedules_run import next_due, pinned
 from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable
+from loom.runtime.masking import hides_outputs
 from loom.steps.context import Context  # noqa: TC001 - steps' annotations are read at run time
 from loom.steps.decorators import on_cancel, step
 from loom.steps.errors import WorkflowRuntimeError
@@ -215,7 +216,7 @@ class ListenerWorkflow(Workflow):
         except (FiringRefused, WorkflowRuntimeError) as error:
             # The place stays: what came is there still when the document is mended.
             failures = values.get("failures", 0) + 1
-            refused = firing(now, "failed", "FiringRefused", str(error), by_hand=by_hand)
+            refused = firing(now, "failed", "FiringRefused", _refusal(error, current.trigger), by_hand=by_hand)
             await self._note(ctx, start, refused, {"failures": failures})
             return await self._later(ctx, ev, now, answer.retry_after_s, failures)
         if not items:
@@ -325,7 +326,7 @@ class ListenerWorkflow(Workflow):
         try:
             items = fired(current.code.program, current.trigger, outputs, now, None, current.code.flow.given())
         except (FiringRefused, WorkflowRuntimeError) as error:
-            await self._note(ctx, start, firing(now, "failed", "FiringRefused", str(error)))
+            await self._note(ctx, start, firing(now, "failed", "FiringRefused", _refusal(error, current.trigger)))
             return
         if not items:
             await self._note(ctx, start, firing(now, "nothing", _why_none(items)))
@@ -408,12 +409,12 @@ class ListenerWorkflow(Workflow):
         written = start.definition.get("inputs")
         with metered_by(Meter()):
             inputs = compile_value(written, path="inputs")(ContextEnvironment(context))
-        secrets = {f"setting {name}": text for name, text in given.get("appSettings", {}).items()}
-        secrets |= {
+        secure = {
             f"parameter {name}": value
             for name, value in parameters.items()
             if isinstance(value, str) and (known := program.parameters.get(name.lower())) and known.is_secure
         }
+        settings = {f"setting {name}": text for name, text in given.get("appSettings", {}).items()}
         return TriggerCall(
             name=start.trigger,
             type=start.type,
@@ -423,7 +424,8 @@ class ListenerWorkflow(Workflow):
             now=now,
             run_id=start.run_id,
             key=key,
-            secrets=secrets,
+            secrets={**settings, **secure},
+            credentials=tuple(secure.values()),
         )
 
     def _starts(self, start: ListenerStart, call: str) -> ItemStarts:
@@ -451,6 +453,11 @@ async def _waited(ctx: Context, kind: type[Event], waiter: str, seconds: float) 
 
 def _why_none(items: list[Any] | None) -> str:
     return "TriggerConditionNotMet" if items is None else "SplitOnEmpty"
+
+
+def _refusal(error: Exception, trigger: Trigger) -> str:
+    """Say why a trigger could not fire. What the schema objects to may repeat what came."""
+    return "Its outputs are secure, so it is not said why they were refused." if hides_outputs(trigger) else str(error)
 
 
 def _unready(error: Exception, code: FlowRegistration) -> Answer:

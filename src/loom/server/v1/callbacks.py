@@ -7,6 +7,7 @@ only where the flow has asked for it: a follower of a link does not mean to answ
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ async def called_back(call: Call) -> Response:
     await call.check_event_size()
     said = (await received(call, ("sig",)))._asdict()
     # One action, one event: the holder of its address cannot fill the run with calls. Each call of a trigger counts.
-    call_id = call.nonce or uuid.uuid4().hex
+    call_id = _call_id(call.request.headers.get("idempotency-key"))
     event = TriggerCalled(call_id=call_id, **said) if callback.repeats else CallbackEvent(key=callback.key, **said)
     event_id = f"called:{call_id}" if callback.repeats else callback.event_id
     try:
@@ -62,3 +63,8 @@ async def called_back(call: Call) -> Response:
     except ValueError as error:
         raise invalid(f"The body cannot be kept: {error}") from error
     return JsonAnswer(CalledBack(duplicate=not is_new), 202)
+
+
+def _call_id(key: str | None) -> str:
+    """Name a call of a trigger: a caller that repeats one says so by its key."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32] if key else uuid.uuid4().hex
