@@ -20,6 +20,7 @@ from loom.effects.actions.content import media_type
 from loom.effects.actions.exchange import AnswerRefused
 from loom.effects.actions.handlers import ActionContext, call_handler
 from loom.effects.actions.http import outcome_of, poll_of, request, tamed
+from loom.effects.actions.http_client import secret_request
 from loom.effects.actions.outcomes import ActionFailed, Services, code_of, failure, is_failure, plain
 from loom.effects.actions.webhook import with_address, without_address
 from loom.flows.beside import connection_name
@@ -180,7 +181,9 @@ async def _asked(call: TriggerCall, ask: Callable[[], Awaitable[tuple[ActionOutc
         return outcome
 
     try:
-        outcome = await tamed(work)
+        # The library logs addresses, and these have secrets in them.
+        with secret_request():
+            outcome = await tamed(work)
     except Exception as error:  # noqa: BLE001 - a handler or a connector may raise anything, which the history tells
         outcome = failure(error)
     outputs = outcome.outputs if isinstance(outcome.outputs, dict) else {"body": outcome.outputs}
