@@ -494,11 +494,13 @@ def test_what_has_no_equal_is_named(tmp_path: Path) -> None:
     )
     polls = {"type": "ServiceProvider", "inputs": {}, "runtimeConfiguration": {"concurrency": {"runs": 1}}}
     main["definition"]["triggers"] = {"Comes": polls}
-    found = checked(project(tmp_path, main=main))
+    made = project(tmp_path, main=main)
+    [told] = [each for each in loom.load_project(made).warnings if "not honored" in each.problem.message]
+    assert told.problem.path == "definition.triggers.Comes.runtimeConfiguration.concurrency"
+    found = checked(made)
     assert [each[2] for each in found] == [
         "definition.actions.Ask.inputs.authentication.type",
         "definition.triggers.Comes",
-        "definition.triggers.Comes.runtimeConfiguration.concurrency",
         "definition.actions.Map",
         "definition.actions.Call.inputs",
     ]
