@@ -22,7 +22,7 @@ _log = logging.getLogger("loom.durable")
 STARTED_TAG = "loom.trigger"
 """The tag with a trigger's name, of the runs that its listener has started."""
 
-_AT_ONCE = 256
+_AT_ONCE = 512
 """How many starts are under way at once: they share transactions."""
 
 
@@ -70,13 +70,16 @@ class ItemStarts:
             trigger=self._trigger,
             outputs={key: value for key, value in outputs.items() if key != "headers"},
         )
-        for first in range(0, len(items), _AT_ONCE):
-            indexes = range(first, min(first + _AT_ONCE, len(items)))
-            starts = [self._start(index, event.model_copy(update={"body": items[index]}), code) for index in indexes]
-            # All of them are waited for: none is under way any more when this is repeated.
-            for failed in await asyncio.gather(*starts, return_exceptions=True):
-                if failed is not None:
-                    raise failed
+        waiting = iter(range(len(items)))
+
+        async def work() -> None:
+            for index in waiting:
+                await self._start(index, event.model_copy(update={"body": items[index]}), code)
+
+        # All of them are waited for: none is under way any more when this is repeated.
+        for failed in await asyncio.gather(*(work() for _ in range(min(len(items), _AT_ONCE))), return_exceptions=True):
+            if failed is not None:
+                raise failed
         if self._problems:
             _log.error("The trigger %s of %s could not start a run: %s", self._trigger, self._flow, self._problems[0])
         return StartedItems(self._run_ids, self._problems)
