@@ -22,8 +22,8 @@ _log = logging.getLogger("loom.durable")
 STARTED_TAG = "loom.trigger"
 """The tag with a trigger's name, of the runs that its listener has started."""
 
-_AT_ONCE = 512
-"""How many starts are under way at once: they share transactions."""
+_AT_ONCE = 128
+"""How many starts are under way at once. They share transactions, and what follows on one leaves others their turn."""
 
 
 class StartedItems(NamedTuple):
