@@ -90,12 +90,6 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_doc_page_can_be_found_from_the_readme() -> None:
-    linked = re.findall(r"\]\((docs/[^)#\s]+)", (ROOT / "README.md").read_text("utf-8"))
-    pages = {_id(page) for page in (ROOT / "docs").glob("*.md")}
-    assert pages - set(linked) == set()
-
-
 def test_wrong_output_is_noticed_and_can_be_rewritten(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(2)\n```\n\n```text\n1\n```\n")

@@ -92,7 +92,7 @@ async def test_a_server_that_is_held_answers_on_its_health_port(tmp_path: Path) 
         httpx2.AsyncClient(timeout=PATIENCE_S) as client,
     ):
         assert (await live(client, health))["status"] == "live"
-        assert (await client.get(f"{health}/ready")).json() == {"status": "ready", "reasons": []}
+        assert (await client.get(f"{health}/ready")).json() == {"status": "ready", "reasons": [], "role": "worker"}
         await client.post(f"{process.url}/v1/runs", json={"workflow": "Blocks", "run_id": "order-17"})
 
         async def is_stalled() -> bool:

@@ -60,7 +60,7 @@ class Campaign:
     def operations(self) -> Iterator[_Operation]:
         """All of them; what reads comes first, and what deletes last."""
         found = [each.ok() for each in self._schema.get_all_operations()]
-        order = {"get": 0, "post": 1, "put": 2, "delete": 3}
+        order = {"get": 0, "head": 0, "options": 0, "post": 1, "put": 2, "patch": 2, "delete": 3}
         yield from sorted(found, key=lambda each: order[each.method])
 
     def ask(self, operation: _Operation, check: Callable[[_Case, Any], None], *, negative: bool = False) -> None:

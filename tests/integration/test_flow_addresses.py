@@ -41,9 +41,9 @@ async def loom(*arguments: str) -> str:
 async def test_an_asynchronous_answer_is_got_after_the_server_was_killed(tmp_path: Path) -> None:
     (tmp_path / "order.json").write_text(json.dumps(ORDER))
     store = f"sqlite:///{tmp_path}/runs.db"
+    key = await loom("keys", "create", "ops", "--scope", "start,event,read,admin", "--store", store, "-q")
     server = ServedProcess("order.json", "--store", store, cwd=tmp_path, log=tmp_path / "log")
     await server.start()
-    key = await loom("keys", "create", "ops", "--scope", "start,event,read,admin", "--store", store, "-q")
     asks = ("--url", server.url, "--api-key", key)
     address = (await loom("flows", "url", "order", *asks)).replace("{id}", "17")
     assert address.startswith(f"{server.url}/v1/definitions/order/invoke/o/17?sp=call&sv=1&sig=")

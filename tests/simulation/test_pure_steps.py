@@ -117,8 +117,8 @@ def test_it_would_be_if_all_steps_went_ahead_of_their_commit(monkeypatch: pytest
     """The check can fail: it does so within a few seeds if the declaration is not asked for."""
     make = StepsRegistration.__init__
 
-    def make_all_pure(self: StepsRegistration, name: str, definition: object) -> None:
-        make(self, name, definition)  # type: ignore[arg-type]
+    def make_all_pure(self: StepsRegistration, *given: object) -> None:
+        make(self, *given)  # type: ignore[arg-type]
         self.pure = frozenset(self.bindings)
 
     monkeypatch.setattr(StepsRegistration, "__init__", make_all_pure)

@@ -22,7 +22,7 @@ _name_argument = click.argument("name")
 
 @click.group()
 def flows() -> None:
-    """Look at flows, enable and disable them, and get the addresses that they are called at."""
+    """Look at flows, enable them, and print their addresses."""
 
 
 @flows.command("list")
@@ -55,7 +55,7 @@ def list_flows(source: RunSource, as_json: bool) -> None:
 @source_options
 @json_option
 def show(name: str, source: RunSource, as_json: bool) -> None:
-    """Show a flow: its version, whether it is enabled, and what starts its runs."""
+    """Show the version of a flow, and what starts its runs."""
     from loom.cli.output import plain, print_json, print_line
 
     found = perform(source, lambda runs: runs.flow_status(name), starts=True)
@@ -185,7 +185,7 @@ async def _only_trigger(runs: Runs, name: str, trigger: str | None) -> str:
 @source_options
 @json_option
 def url(name: str, source: RunSource, as_json: bool, **given: Any) -> None:
-    """Print a signed address at which a request fires the flow's trigger.
+    """Print a signed address that fires the flow's trigger.
 
     Who has the address needs no key, so it is a secret. It opens this one trigger.
     """

@@ -15,9 +15,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import ref
 
-from loom.steps.errors import WorkflowValidationError
-from loom.steps.step_config import is_count
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
@@ -266,6 +263,10 @@ RUN_DEPTH: Final = UnaskedCount(10_000)
 
 def check_max_depth(limit: object) -> None:
     """Refuse a limit of the depth that is neither a positive integer nor None."""
+    # `import loom` loads this file, so it imports neither at its head.
+    from loom.steps.errors import WorkflowValidationError
+    from loom.steps.step_config import is_count
+
     if limit is not None and not is_count(limit):
         raise WorkflowValidationError("max_depth must be an integer greater than 0 or None")
 

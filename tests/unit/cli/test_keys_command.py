@@ -41,7 +41,7 @@ def test_a_key_is_printed_once_and_never_stored(shop: Path) -> None:
     assert key[18:] not in good("keys", "list") + good("keys", "list", "--json")
 
 
-@pytest.mark.parametrize("step", ["loom.server.auth.Keys.add", "loom.server.audit.record"])
+@pytest.mark.parametrize("step", ["loom.server.auth.Keys.add", "loom.runtime.durable.acts.record"])
 def test_a_key_that_may_be_stored_though_nobody_has_it_is_named(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any) -> None:
         raise StoreUnavailable("The connection was lost.", outcome_unknown=True)

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 PATIENCE_S = 60.0
 SOON_S = 0.3
-LONG = "a" * 22 + "b"
+LONG = "a" * 24 + "b"
 
 
 class Told(logging.Handler):

@@ -68,10 +68,15 @@ def test_an_operation_says_which_scope_it_needs(route: Any) -> None:
     if route.scope is None:
         assert described["security"] == []
     else:
-        assert described["security"] == [{"bearer": [route.scope]}, {"key": [route.scope]}]
+        signed = [{"address": []}] if route.signed is not None else []
+        assert described["security"] == [{"bearer": [route.scope]}, {"key": [route.scope]}, *signed]
         assert "401" in described["responses"]
+
+
+def test_each_way_to_show_a_key_names_all_scopes() -> None:
     schemes = DOCUMENT["components"]["securitySchemes"]
-    assert all(f"`{scope}`" in scheme["description"] for scope in SCOPES for scheme in schemes.values())
+    assert schemes.keys() == {"bearer", "key", "address"}
+    assert all(f"`{scope}`" in schemes[name]["description"] for scope in SCOPES for name in ("bearer", "key"))
 
 
 def test_only_these_are_open_to_everybody() -> None:
@@ -91,12 +96,12 @@ def test_problems_are_told_in_the_words_of_each_face() -> None:
     assert [each["$ref"].rpartition("/")[2] for each in either] == ["HandlerData", "Detail"]
 
 
-def test_what_is_posted_may_have_an_idempotency_key() -> None:
-    for path in DOCUMENT["paths"].values():
-        for method, operation in path.items():
+def test_what_is_posted_or_fires_a_trigger_may_have_an_idempotency_key() -> None:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
             names = {param["name"] for param in operation["parameters"] if param["in"] == "header"}
             assert "X-Request-ID" in names
-            assert ("Idempotency-Key" in names) == (method == "post")
+            assert ("Idempotency-Key" in names) == (method == "post" or "/invoke" in path)
 
 
 async def test_everybody_may_read_it(served: Served) -> None:

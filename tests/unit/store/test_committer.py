@@ -215,6 +215,24 @@ async def test_what_ends_the_process_reaches_everybody_and_nothing_is_written_af
     await committer.close()
 
 
+async def test_what_ends_the_process_reaches_those_behind_a_caller_that_it_breaks() -> None:
+    store = await ready(held=True, fails=lambda _: Crash())
+    committer = Committer(store)
+    loop, problems = asyncio.get_running_loop(), list[BaseException]()
+    loop.set_exception_handler(lambda _, context: problems.append(context["exception"]))
+
+    def breaks(_done: object) -> None:
+        raise RuntimeError("broken caller")
+
+    first, second = committer.submit(post("a")), committer.submit(post("b"))
+    first.call_directly(breaks)
+    store.gate.set()
+    with pytest.raises(Crash):
+        await asyncio.wait_for(second, 60)
+    await committer.close()
+    assert [str(problem) for problem in problems] == ["broken caller"]
+
+
 def test_when_the_event_loop_ends_nobody_waits_for_ever() -> None:
     answers: list[asyncio.Future[Result]] = []
 

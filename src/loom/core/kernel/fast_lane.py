@@ -46,7 +46,7 @@ def pass_on(d: Draft, tick: TickStepResult) -> bool:
     if taker is None:
         return False
     event = returned[0]
-    if d.config.program is not None:  # the limits of the steps, as only steps are plain
+    if d.config.program is not None and d.config.max_depth is not None:
         event = event.at_depth(execution.item.event.depth + 1)
         if depth.is_too_deep(d.config, event):
             return False

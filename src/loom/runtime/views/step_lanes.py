@@ -106,12 +106,15 @@ class StepLanes:
     def _take(self, tick: WorkflowTick) -> None:
         d, kind = self._draft, type(tick)
         before = d.outcome.status if d.outcome is not None else None
+        had_cleanup = d.cleanup is not None
         timer = d.timers.get(tick.timer) if isinstance(tick, TickTimerFired) else None
         execution = self._executing(tick) if isinstance(tick, TickStepResult) else None
         d.commands = []
         transition(d, tick)
         commands, d.commands = d.commands, []
         self.lanes.seen(d.at)
+        if d.cleanup is not None and not had_cleanup:
+            self._close_all(parked=False)  # a cancel drops all work before the run cleans up
         if isinstance(tick, TickStepResult) and execution is not None and before is None and not _ran_out(d):
             self._result(tick, execution, commands)
         elif kind in _RARE:
@@ -123,8 +126,8 @@ class StepLanes:
             concerned.append(tick.item)
         for item in concerned:
             self._sync(item)
-        if (kind is TickResume or kind is TickRetryRun) and d.outcome is None:
-            self._adopt()
+        if (kind is TickResume or kind is TickRetryRun) and (d.outcome is None or d.outcome.status == "parked"):
+            self._adopt()  # a recovery queues what was under way, also if the run is parked at once
         if self._returning:
             self._queue_returned()
         if d.outcome is not None and d.outcome.status != before:
@@ -337,7 +340,7 @@ class StepLanes:
                     self._delayed[timer] = lane, lane.begin(DELAY, d.at, self._tick, item.attempts + 1), item.id
 
     def _close_all(self, *, parked: bool) -> None:
-        """The run is over: nothing goes on. If it is parked, its bodies have stopped, and it still waits."""
+        """End what is open: the run is over, or cleans up. If parked, its bodies have stopped, and it still waits."""
         for number, item in list(self._items.items()):
             self._stop(item, CANCELLED)
             if not parked:
