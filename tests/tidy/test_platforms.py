@@ -92,6 +92,7 @@ def test_a_flow_runs_without_posix(flow: str) -> None:
     assert json.loads(done.stdout)["actions"]["Compose"]["outputs"] == "woven"
 
 
+@pytest.mark.posix  # to ask a process to stop is what Windows cannot do: there it is ended
 def test_a_server_starts_and_stops_without_posix(flow: str) -> None:
     arguments = json.dumps(["serve", flow, "--store", "memory://", "--port", "0"])
     command = [sys.executable, "-c", WITHOUT + RUN, arguments]
