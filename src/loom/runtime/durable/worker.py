@@ -74,6 +74,8 @@ class WorkerRuntime(RunClient, ABC):
 
     definitions: Definitions
     """The flows in the store, and which version of them a run begins with."""
+    definitions_at_once = 32
+    """How many flows are recorded at once when work begins."""
 
     def __init__(
         self, store: Store, settings: Settings | None = None, *, clock: Callable[[], float] | None = None
