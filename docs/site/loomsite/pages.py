@@ -35,7 +35,13 @@ GENERATED: dict[str, Callable[..., str]] = {
 }
 """What a page may ask for with `<!-- generated: NAME -->`; some take a word more."""
 
-PROJECT = {"CHANGELOG.md": "project/changes.md", "CONTRIBUTING.md": "project/contributing.md"}
+PROJECT = {
+    "CHANGELOG.md": "project/changes.md",
+    "CODE_OF_CONDUCT.md": "project/conduct.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
+    "changelog.d/README.md": "project/fragments.md",
+}
 """Pages from outside of `docs`, and where they are on the site."""
 
 _MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
