@@ -280,7 +280,7 @@ class LiveRun:
         ending = None if self._seen else self._ending
         if isinstance(ending, Exception) and not isinstance(ending, WorkflowCancelledByUser):
             message = "Run %s failed and nobody asked for its result."
-            _log.error(message, self.run_id, exc_info=self._ending, extra=about(self.run_id))
+            _log.error(message, self.run_id, exc_info=ending, extra=about(self.run_id))
 
     # -- bodies: what the control loop asks ---------------------------------------------------------------------------
 

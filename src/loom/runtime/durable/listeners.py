@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 LISTENER_TAG = "loom.listener"
 """The tag with a listener's name, of its own run."""
 
+TYPE_TAG = "loom.listener.type"
+"""The tag with the type of a listener's trigger, in lower case."""
+
 _log = logging.getLogger("loom.durable")
 
 _EVERY_MINUTE = {"frequency": "Minute", "interval": 1}
@@ -90,9 +93,8 @@ class ListenerClient:
     async def keep(self, start: ListenerStart) -> None:
         """Make sure that a listener is there, and for no other trigger than this one."""
         check_name("The run_id of a listener", listener_run_id(start.name, _MANY))
-        await self._made.keep(
-            start.name, workflow_of(start.workflow), start.fields, {FLOW_TAG: start.workflow}, ends=False
-        )
+        tags = {FLOW_TAG: start.workflow, TYPE_TAG: start.type}
+        await self._made.keep(start.name, workflow_of(start.workflow), start.fields, tags, ends=False)
 
     async def end(self, flow: str, name: str) -> None:
         """Cancel all generations of a listener. They end their subscriptions."""
@@ -111,9 +113,10 @@ class ListenerClient:
         return await self._made.is_replaced(start.name, workflow_of(start.workflow), start.generation)
 
     async def turned(self, flow: str) -> None:
-        """Tell the listeners of a flow that it was enabled or disabled. They look themselves if this is lost."""
+        """Tell the webhooks of a flow that it was enabled or disabled. Polls look themselves."""
         for row in await self.rows(flow):
-            await self._tell(row.run_id, FlowTurned())
+            if row.tags.get(TYPE_TAG) in SUBSCRIBED:
+                await self._tell(row.run_id, FlowTurned())
 
     async def _tell(self, run_id: str, event: FireNow | FlowTurned) -> bool:
         try:
