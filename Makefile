@@ -13,10 +13,12 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 LOCK_VENV := .venv-lock
 TEMPORAL_VENV := .venv-temporal
+DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(BENCH_VENV)/.ready
 TEMPORAL_READY := $(TEMPORAL_VENV)/.ready
+DOCS_READY := $(DOCS_VENV)/.ready
 
 # Some machines tell Python to keep no bytecode. Then each of the many processes of a test run compiles Loom anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,6 +53,10 @@ ui-check: ui ## Check that the page in the repository is what its sources give
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
+.PHONY: tutorials
+tutorials: $(READY) ## Type the tutorials into clean environments with the built wheel (needs the network): ARGS="order temporal"
+	@$(BIN)/python tests/docs/run_tutorials.py $(ARGS)
+
 # The tests of the page drive a real browser. Where none is installed and none can be, they are skipped, with the reason.
 .PHONY: browser
 browser: ## Install Debian's chromium for the tests of the page, if there is none
@@ -64,6 +70,14 @@ browser: ## Install Debian's chromium for the tests of the page, if there is non
 .PHONY: screenshots
 screenshots: $(READY) browser ## Take the pictures of docs/ui.md anew
 	@$(BIN)/python docs/screenshots.py $(ARGS)
+
+.PHONY: pictures
+pictures: $(READY) ## Draw the pictures of the docs anew from the code's tables
+	@$(BIN)/python tools/pictures.py $(ARGS)
+
+.PHONY: recording
+recording: $(READY) ## Record the demo in a terminal as docs/images/demo.svg
+	@$(BIN)/python tools/recording.py $(ARGS)
 
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
@@ -157,11 +171,31 @@ fix: $(READY) ## Fix what the style checker can fix, and format
 bench: $(BENCH_READY) ## Compare Loom with its peers (in an environment of its own)
 	@$(BENCH_VENV)/bin/python -m bench $(ARGS)
 
+# Nothing is fetched, and every warning is an error. The notice about the next major version of mkdocs is not for readers.
+.PHONY: docs
+docs: $(DOCS_READY) ## Make the documentation site in build/site
+	@PYTHONPATH=docs/site $(DOCS_VENV)/bin/python -m loomsite pages build
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=docs/site $(DOCS_VENV)/bin/mkdocs build --strict --config-file build/mkdocs.yml
+	@PYTHONPATH=docs/site $(DOCS_VENV)/bin/python -m loomsite search build
+	@echo build/site/index.html
+
+.PHONY: docs-serve
+docs-serve: docs ## Make the site and show it at http://127.0.0.1:8000/
+	@$(DOCS_VENV)/bin/python -m http.server --bind 127.0.0.1 --directory build/site 8000
+
+.PHONY: words
+words: $(READY) ## Add the words that pages use to docs/site/words.txt; read the diff
+	@PYTHONPATH=docs/site $(BIN)/python -m loomsite words
+
+.PHONY: sentences
+sentences: $(READY) ## List the long sentences of the pages
+	@PYTHONPATH=docs/site $(BIN)/python -m loomsite sentences
+
 .PHONY: lock
 lock: ## Pin the requirement files anew (needs the network)
 	@$(call check_python)
 	@test -x $(LOCK_VENV)/bin/pip-compile || { $(PYTHON) -m venv $(LOCK_VENV) && $(LOCK_VENV)/bin/pip install --quiet pip-tools; }
-	@cd requirements && for name in run dev deploy bench temporal-oldest; do \
+	@cd requirements && for name in run dev deploy docs bench temporal-oldest; do \
 	  ../$(LOCK_VENV)/bin/pip-compile --quiet --no-config --generate-hashes --allow-unsafe --strip-extras --no-header \
 	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(ARGS) --output-file=$$name.txt $$name.in || exit 1; \
 	done
@@ -170,9 +204,17 @@ lock: ## Pin the requirement files anew (needs the network)
 sbom: $(READY) ## Write the bill of materials of the image to build/sbom.json
 	@mkdir -p build && $(BIN)/python deploy/sbom.py > build/sbom.json && echo build/sbom.json
 
+.PHONY: release-check
+release-check: $(READY) ## Build a release, install it in a clean environment, run the examples from it, list what it is made of
+	@$(BIN)/python tools/release_check.py $(ARGS)
+
+.PHONY: changelog
+changelog: $(READY) ## Make the section of a release from changelog.d; print it alone with ARGS=--draft
+	@$(BIN)/python tools/changelog.py $(ARGS)
+
 .PHONY: clean
 clean: ## Remove environments, caches and build results
-	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) .venv-portable $(DOCS_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is ready when its stamp is newer than the pins and the project file; a second run costs nothing.
@@ -185,6 +227,9 @@ $(BENCH_READY): requirements/bench.txt pyproject.toml
 
 $(TEMPORAL_READY): requirements/temporal-oldest.txt pyproject.toml
 	@$(call install,$(TEMPORAL_VENV),requirements/temporal-oldest.txt)
+
+$(DOCS_READY): requirements/docs.txt pyproject.toml
+	@$(call install,$(DOCS_VENV),requirements/docs.txt)
 
 define check_python
 	command -v $(PYTHON) > /dev/null || { echo "Loom needs Python 3.11 or newer; '$(PYTHON)' was not found. Try: make PYTHON=/path/to/python3.11" >&2; exit 1; }; \

@@ -97,7 +97,7 @@ async def ready(url: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                if (await asyncio.to_thread(loop_of, url)).get("iteration", 0) >= 12:  # noqa: PLR2004
+                if (await asyncio.to_thread(loop_of, url)).get("iteration", 0) >= 12:
                     return
             except (urllib.error.URLError, ConnectionError):
                 pass  # it does not listen yet
@@ -156,7 +156,7 @@ async def take_all(url: str, pictures: list[Picture], folder: Path) -> None:
                 if len(png) > MOST_BYTES:
                     raise SystemExit(f"{picture.name}.png has {len(png):,} bytes, more than {MOST_BYTES:,}.")
                 (folder / f"{picture.name}.png").write_bytes(png)
-                print(f"{picture.name}.png: {len(png):,} bytes")  # noqa: T201 - what the command says
+                print(f"{picture.name}.png: {len(png):,} bytes")
         finally:
             await browser.close()
 

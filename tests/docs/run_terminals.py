@@ -3,13 +3,17 @@
 A block that begins with `loom serve` is a terminal of its own: it runs in the background, on a free port, until the
 next one of its kind or the end. So are `loom worker` and `temporal server`. All others are the last terminal, in order.
 A ```text block right behind one is what it prints, but for times and ids; with `--rewrite` the file gets what was
-really printed. The folder has `examples`, and files that the page, or the README, shows under their names (`shop.py`:).
-`--own-curl` uses the small one beside this file, as on a machine that has none.
+really printed. The folder has `examples`, the files that docs/start.md shows under their names (`shop.py`:), and those
+of the page, each from where it is shown: a file that is shown again is replaced there.
+`--own-curl` uses the small one beside this file, as on a machine that has none. `--programs FOLDER` types `loom`,
+`python` and all else of an environment in that folder, in place of those that run this; then there is nothing in the
+folder but what the page shows.
 A block after the line `<!-- no-run -->` is not run.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -19,19 +23,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-_FILE = re.compile(r"`([\w-]+\.(?:json|py))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(
+    r"`([\w./-]+\.(?:json|py|yaml))`:\n\n(?:<!-- no-run -->\n)?```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _FENCE = re.compile(r"^```sh\n(.*?)^```$(?:\n\n^```(?:text|json)\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 _NO_RUN = re.compile(r"<!-- no-run -->\s*\Z")
 _PORTS = {"loom serve": 8080, "temporal server": 7233}
 _ATTEMPTS = 5
+_REMEMBERED = """terminal="$PWD/.terminal"
+[ ! -f "$terminal" ] || . "$terminal"
+{commands}
+{{ export -p; printf 'cd %q\\n' "$PWD"; }} > "$terminal"
+"""
+"""What one block exports, and the folder that it goes to, the next one finds."""
 _BACKGROUND = (*_PORTS, "loom worker")
 _ROOT = Path(__file__).resolve().parents[2]
-_README = _ROOT / "README.md"
+_START = _ROOT / "docs" / "start.md"
 _TIMES = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"), "<time>"),
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?"), "<time>"),
     (re.compile(r"\bin \d+[mhd]( \d+[smh])?\b"), "<age>"),  # until a time of the day
     (re.compile(r"\b\d+(\.\d+)? ?m?s( ago)?\b"), "<age>"),
     (re.compile(r"\b(just now|now)\b"), "<age>"),
@@ -44,20 +57,29 @@ _TIMES = (
 class Terminals:
     """Servers and workers, and a shell beside them, in a folder of their own."""
 
-    def __init__(self, folder: Path, *, own_curl: bool) -> None:
+    def __init__(self, folder: Path, *, own_curl: bool, programs: Path | None = None) -> None:
         self.folder = folder
         self._ports = {usual: _free_port() for usual in _PORTS.values()}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         binaries = folder / ".bin"
         binaries.mkdir()
-        self._program(binaries / "loom", f'exec "{sys.executable}" -W error -m loom "$@"')
-        self._program(binaries / "temporal", f'exec "{Path(sys.executable).with_name("temporal")}" "$@"')
+        if programs is None:
+            self._program(binaries / "loom", f'exec "{sys.executable}" -W error -m loom "$@"')
+            self._program(binaries / "python", f'exec "{sys.executable}" -W error "$@"')
+            self._program(binaries / "temporal", f'exec "{Path(sys.executable).with_name("temporal")}" "$@"')
         if (
             own_curl or shutil.which("curl") is None
         ):  # a machine need not have it: this one knows the options that the docs use
             self._program(binaries / "curl", f'exec "{sys.executable}" "{Path(__file__).with_name("curl.py")}" "$@"')
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LOOM_")}
-        self._env = {**kept, "PATH": f"{binaries}:{os.environ['PATH']}", "COLUMNS": "140", "PYTHONIOENCODING": "utf-8"}
+        path = [binaries, *([programs] if programs is not None else []), os.environ["PATH"]]
+        terminal = {
+            "PATH": os.pathsep.join(map(str, path)),
+            "COLUMNS": "140",
+            "PYTHONIOENCODING": "utf-8",
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._env = {**kept, **terminal}
 
     def _program(self, path: Path, command: str) -> None:
         path.write_text(f"#!/bin/sh\n{command}\n")
@@ -72,7 +94,7 @@ class Terminals:
             self._begin(kind, commands)
             return ""
         done = subprocess.run(
-            ["bash", "-c", commands],
+            ["bash", "-c", _REMEMBERED.format(commands=commands)],
             cwd=self.folder,
             env=self._env,
             stdin=subprocess.DEVNULL,
@@ -82,7 +104,7 @@ class Terminals:
             timeout=60,
             check=False,
         )
-        printed = done.stdout
+        printed = done.stdout.replace(str(self.folder), "/home/ada")
         for usual, port in self._ports.items():
             printed = printed.replace(str(port), str(usual))
         return printed
@@ -167,19 +189,30 @@ def same(shown: str, printed: str) -> bool:
     return [line.strip() for line in shown.splitlines()] == [line.strip() for line in printed.splitlines()]
 
 
-def main(page: Path, *, rewrite: bool, own_curl: bool) -> None:
+def _write(folder: Path, files: Iterable[re.Match[str]]) -> None:
+    """Put files that a page shows into the folder, under their names."""
+    for file in files:
+        path = folder / file[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file[2], "utf-8")
+
+
+def main(page: Path, *, rewrite: bool, own_curl: bool, programs: Path | None = None) -> None:
     """Run all blocks of a page."""
     text = page.read_text("utf-8")
     found: list[tuple[int, int, str]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in _FILE.findall(_README.read_text("utf-8") + text):
-            (Path(folder) / name).write_text(content)
-        (Path(folder) / "examples").symlink_to(_ROOT / "examples")
-        terminals = Terminals(Path(folder), own_curl=own_curl)
+        if programs is None:
+            _write(Path(folder), _FILE.finditer(_START.read_text("utf-8")))
+            (Path(folder) / "examples").symlink_to(_ROOT / "examples")
+        terminals = Terminals(Path(folder), own_curl=own_curl, programs=programs)
+        typed = 0
         try:
             for match in _FENCE.finditer(text):
                 if _NO_RUN.search(text, 0, match.start()):
                     continue
+                _write(Path(folder), _FILE.finditer(text, typed, match.start()))
+                typed = match.end()
                 printed = terminals.run(match[1])
                 if match[2] is None or background(match[1]) is not None:
                     continue
@@ -197,5 +230,9 @@ def main(page: Path, *, rewrite: bool, own_curl: bool) -> None:
 
 
 if __name__ == "__main__":
-    *given, wanted = sys.argv[1:]
-    main(Path(wanted), rewrite="--rewrite" in given, own_curl="--own-curl" in given)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--rewrite", action="store_true")
+    parser.add_argument("--own-curl", action="store_true")
+    parser.add_argument("--programs", type=Path)
+    main(**vars(parser.parse_args()))

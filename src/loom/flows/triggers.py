@@ -17,13 +17,19 @@ from loom.flows.nodes.data import InitializeVariables
 from loom.flows.schema_checks import schema_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from loom.flows.program import Program, Trigger
 
 
-_REQUESTS = frozenset({"request", "manual"})
+REQUESTS = frozenset({"request", "manual"})
 """Types of triggers that a request fires."""
+TIMED = frozenset({"recurrence", "schedule", "slidingwindow"})
+"""Types of triggers that time fires."""
+POLLED = frozenset({"http", "apiconnection", "openapiconnection", "serviceprovider"})
+"""Types of triggers that ask a service again and again whether there is something new."""
+SUBSCRIBED = frozenset({"httpwebhook", "apiconnectionwebhook", "openapiconnectionwebhook"})
+"""Types of triggers that a service calls, after it was asked to."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 """Methods that a trigger may ask for."""
 
@@ -34,21 +40,25 @@ class FiringRefused(ValueError):
 
 def request_trigger(program: Program) -> Trigger | None:
     """Find the trigger that a request fires: one of its types, else the first; None if there is none."""
-    made_for_it = (trigger for trigger in program.triggers if trigger.type in _REQUESTS)
+    made_for_it = (trigger for trigger in program.triggers if trigger.type in REQUESTS)
     return next(made_for_it, program.triggers[0] if program.triggers else None)
 
 
 def fires_by_request(trigger: Trigger | None) -> bool:
     """Tell whether a trigger is made for requests. A flow without triggers is fired by any."""
-    return trigger is None or trigger.type in _REQUESTS
+    return trigger is None or trigger.type in REQUESTS
 
 
 def request_methods(trigger: Trigger | None) -> tuple[str, ...]:
     """List the methods of requests that fire a trigger: those that it names, POST if it names none."""
-    asked = _asked(trigger, "method")
+    named = named_methods(_asked(trigger, "method"))
+    return tuple(method for method in METHODS if method in named) or (() if named else ("POST",))
+
+
+def named_methods(asked: Any) -> set[str]:
+    """Read the methods that a trigger names: one, several with commas, or a list. They are in upper case."""
     texts = asked if isinstance(asked, list) else [asked]
-    named = {part.strip().upper() for text in texts if isinstance(text, str) for part in text.split(",")}
-    return tuple(method for method in METHODS if method in named) or (() if named - {""} else ("POST",))
+    return {part.strip().upper() for text in texts if isinstance(text, str) for part in text.split(",")} - {""}
 
 
 def relative_path(trigger: Trigger | None) -> str | None:
@@ -57,9 +67,9 @@ def relative_path(trigger: Trigger | None) -> str | None:
     return path.strip("/") or None if isinstance(path, str) else None
 
 
-def path_values(relative: str, path: str) -> dict[str, str] | None:
-    """Return the values that a path has for a relative path; None if it is another path."""
-    wanted, given = relative.split("/"), path.strip("/").split("/")
+def path_values(relative: str, given: Sequence[str]) -> dict[str, str] | None:
+    """Return the values that the segments of a path have for a relative path; None if it is another path."""
+    wanted = relative.split("/")
     if len(wanted) != len(given):
         return None
     values: dict[str, str] = {}
@@ -78,6 +88,11 @@ def _asked(trigger: Trigger | None, name: str) -> Any:
     return inputs[name] if isinstance(inputs, dict) and name in inputs else definition.get(name)
 
 
+def asks_before_it_fires(trigger: Trigger | None) -> bool:
+    """Tell whether a trigger has expressions, which `fired` evaluates with what the project gives."""
+    return trigger is not None and (bool(trigger.conditions) or trigger.split_on is not None)
+
+
 def fired(
     program: Program,
     trigger: Trigger | None,
@@ -85,8 +100,8 @@ def fired(
     at: float,
     parameters: dict[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
-) -> list[Any]:
-    """List the bodies of the runs that a firing starts: one per element of `splitOn`, none if a condition fails.
+) -> list[Any] | None:
+    """List the bodies of the runs that a firing starts: one per element of `splitOn`. None if a condition fails.
 
     `given` are the `parameters` and `appSettings` of the flow's project, if it has one; `parameters` are values that
     the caller gives in place of these and of the defaults.
@@ -96,6 +111,8 @@ def fired(
     problems = _schema_problems(trigger, outputs.get("body"))
     if problems:
         raise FiringRefused(" ".join(problems))
+    if not asks_before_it_fires(trigger):
+        return [outputs.get("body")]
     given = given or {}
     defaults = {each.name: each.default for each in program.parameters.values() if each.has_default}
     env = ContextEnvironment(
@@ -109,7 +126,7 @@ def fired(
     try:
         with metered_by(Meter()):
             if not all(condition(env) for condition in trigger.conditions):
-                return []
+                return None
             found = trigger.split_on(env) if trigger.split_on is not None else [outputs.get("body")]
     except ExpressionError as error:
         # An error about a secret may repeat it.

@@ -231,6 +231,12 @@ class FlowDefinition:
         self._add_connections(values["parameters"])
         return FlowStartEvent(**values)
 
+    def with_connections(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters as a start has them: with an id for each connection that has none."""
+        added = dict(parameters)
+        self._add_connections(added)
+        return added
+
     def _add_connections(self, parameters: dict[str, Any]) -> None:
         """Give an id to each connection of `$connections` that has none: its name, by which a connector is found.
 
@@ -332,13 +338,17 @@ class ActionBodies(dict[str, Any]):
         return body
 
 
-def bodies_of(program: Program, services: Services | None, surroundings: Surroundings | None) -> ActionBodies:
-    """Make the bodies of a flow's actions. Only a flow of a project reaches the connections of the project."""
+def bodies_of(program: Program, surroundings: Surroundings | None) -> ActionBodies:
+    """Make the bodies of a flow's actions, in a process that has no services of its own."""
+    return ActionBodies(services_of(program, None, surroundings))
+
+
+def services_of(program: Program, services: Services | None, surroundings: Surroundings | None) -> Services:
+    """Return what the actions and triggers of a flow find. Only a flow of a project reaches its connections."""
+    services = services or Services()
     if surroundings is None or program.beside is None:
-        return ActionBodies(services)
-    return ActionBodies(
-        replace(services or Services(), connection=surroundings.connection, secrets=surroundings.secrets)
-    )
+        return services
+    return replace(services, connection=surroundings.connection, secrets=surroundings.secrets)
 
 
 def _as_data(value: Any, key: str) -> Any:
@@ -423,12 +433,20 @@ def limits_of(given: Limits | Mapping[str, Any] | None) -> Limits:
 
 
 def flow_of(text: str) -> Flow:
-    """A flow from the text that it was stored as."""
+    """Make a flow of the text that it was stored as. It loads although a new document with the text may be refused."""
     document, limits = stored_document(text)
-    program, problems = compile_flow(document, limits=limits, stored=True)
+    program, warnings = compile_flow(document, limits=limits, stored=True)
     if program is None:
-        raise DefinitionError(problem for problem in problems if problem.severity == "error")
-    return Flow(program, document, limits, [])
+        raise DefinitionError(problem for problem in warnings if problem.severity == "error")
+    return Flow(program, document, limits, warnings)
+
+
+def refusals_of(flow: Flow) -> list[Problem]:
+    """List why a stored flow would be refused as a new document."""
+    if not flow.warnings:
+        return []  # it need not be compiled anew to find that out
+    document, limits = stored_document(flow.document)
+    return [problem for problem in compile_flow(document, limits=limits)[1] if problem.severity == "error"]
 
 
 def _read(source: str | PathLike[str] | dict[str, Any]) -> tuple[dict[str, Any] | str, str]:

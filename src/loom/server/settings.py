@@ -28,8 +28,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API, such as `https://ops.example.com`; they get CORS headers."""
     max_body: int = 1024 * 1024
+    """How large the body of a request may be."""
     max_event: int = 256 * 1024
-    """A request that sends an event."""
+    """How large the body of a request may be that sends an event."""
     max_depth: int = 64
     """How deep the JSON of a request may be nested."""
     max_values: int = 100_000
@@ -41,7 +42,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     page: int = 100
     """How many items a page has if the caller does not say."""
     max_page: int = MAX_PAGE
+    """How many items a page has at most, whatever the caller says."""
     max_wait: float = 60.0
+    """How long a request with `wait` waits for the end of a run at most."""
     response_timeout: float = 120.0
     """How long a request that fires a flow's trigger waits for the flow's Response action."""
     max_streams: int = 100
@@ -57,6 +60,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     heartbeat: float = 25.0
     """A stream says at least so often that it is alive."""
     idempotency_ttl: float = 24 * 3600.0
+    """How long an `Idempotency-Key` and the answer to its request are kept."""
     retry_after: int = 1
     """What callers are told who have to come again."""
     drain: float = 10.0

@@ -301,7 +301,7 @@ async def test_conditions_and_splits_of_a_trigger_read_what_the_project_gives(tm
     [found] = flow.program.triggers
     body = {"key": "secret", "items": [1, 2, 3]}
     assert fired(flow.program, found, {"body": body}, 0.0, given=flow.given()) == [1, 2]
-    assert fired(flow.program, found, {"body": {**body, "key": "other"}}, 0.0, given=flow.given()) == []
+    assert fired(flow.program, found, {"body": {**body, "key": "other"}}, 0.0, given=flow.given()) is None
     with pytest.raises(FiringRefused) as refused:
         fired(flow.program, found, {"body": {"key": "secret"}}, 0.0, given=flow.given())
     assert "secret" not in str(refused.value)
@@ -342,10 +342,23 @@ async def test_a_recurrence_takes_parameters_and_settings_of_the_project(tmp_pat
 
 
 def test_unreadable_json_is_told_with_its_line(tmp_path: Path) -> None:
-    told = problems(tmp_path, connections='{\n "a": 1,\n}', main='{"definition": [}')
+    told = problems(tmp_path, connections='{\n "a": 1,,\n}', main='{"definition": [}')
     assert told[0].startswith("connections.json: (document): this is not JSON: ")
     assert told[0].endswith("at line 2, column 8")
     assert told[1].startswith("Main/workflow.json: (document): this is not JSON: ")
+
+
+async def test_files_may_have_comments_and_trailing_commas(tmp_path: Path) -> None:
+    """The tools of Azure take them, and people write them."""
+    main = "// what it does\n" + json.dumps(reading("http://@{parameters('host')}"), indent=1)
+    folder = project(
+        tmp_path,
+        main=main,
+        parameters='{"host": {"type": "String", /* from the settings */ "value": "@appsetting(\'HOST2\')",},}',
+        local='{"IsEncrypted": false, "Values": {"HOST2": "x//y"} // of mine\n}',
+        **{"host.json": '{\n  // the host\n  "version": "2.0",\n}'},
+    )
+    assert await answer(folder) == "http://x//y"
 
 
 def test_parameters_of_the_wrong_type_are_refused(tmp_path: Path) -> None:
@@ -494,11 +507,13 @@ def test_what_has_no_equal_is_named(tmp_path: Path) -> None:
     )
     polls = {"type": "ServiceProvider", "inputs": {}, "runtimeConfiguration": {"concurrency": {"runs": 1}}}
     main["definition"]["triggers"] = {"Comes": polls}
-    found = checked(project(tmp_path, main=main))
+    made = project(tmp_path, main=main)
+    [told] = [each for each in loom.load_project(made).warnings if "not honored" in each.problem.message]
+    assert told.problem.path == "definition.triggers.Comes.runtimeConfiguration.concurrency"
+    found = checked(made)
     assert [each[2] for each in found] == [
         "definition.actions.Ask.inputs.authentication.type",
         "definition.triggers.Comes",
-        "definition.triggers.Comes.runtimeConfiguration.concurrency",
         "definition.actions.Map",
         "definition.actions.Call.inputs",
     ]

@@ -26,15 +26,16 @@ from loom.runtime.durable.idle_tracker import IdleTracker
 from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.metrics import OTHER
 from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
-from loom.runtime.durable.problems import is_notice, problem_of
-from loom.runtime.durable.recovery import is_cancel, parked_again, read_message, replay, replay_aside
+from loom.runtime.durable.problems import forget_notice, is_notice, problem_of
+from loom.runtime.durable.recovery import parked_again, read_message, replay, replay_aside
 from loom.runtime.durable.residence import ABSENT, BUSY, Slot, transition
+from loom.runtime.durable.unread import asks_to_end, end_unread
 from loom.runtime.logs import about, log_release
 from loom.runtime.tracing import find_tracing
 from loom.runtime.watchdog import rouse
 from loom.steps.errors import described
 from loom.store.errors import CorruptRecord, StoreUnavailable
-from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, ReleaseRun
+from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, ReleaseRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,10 +226,7 @@ class ActiveRuns:
     def is_own_end(self, run_id: str) -> bool:
         """Say whether news of a run tell what this process knows: that it has just stored the end of the run itself."""
         run = self.runs.get(run_id)
-        if run is None or run.end_told or not run.is_over:
-            return False
-        run.end_told = True  # what comes next is something else
-        return True
+        return run is not None and run.hears_of_its_end()
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +238,7 @@ class ActiveRuns:
                 self._tell(run_id, found)
             else:
                 self._tell(run_id, "claimed")
-                await self._load(run_id, found, since)
+                await self._load_or_end(run_id, found, since)
         except StoreUnavailable as error:
             # It may be ours by now: the next scan tries again.
             self._strand(run_id, "store failed", "Run %s could not be taken up: %s", error)
@@ -293,8 +291,17 @@ class ActiveRuns:
 
     async def _is_cancelled(self, run_id: str, code: Registration | None = None) -> bool:
         """Say whether a run that is not in memory has been asked to stop; with its code, to stop without a clean-up."""
-        now, messages = self._clock(), await self._store.inbox(run_id, 0)
-        return any(is_cancel(read_message(run_id, message, now), code) for message in messages)
+        return asks_to_end(run_id, await self._store.inbox(run_id, 0), code)
+
+    async def _load_or_end(self, run_id: str, code: Registration, since: float) -> None:
+        """Set a run in motion, or end one that cannot be read as it was asked to."""
+        try:
+            await self._load(run_id, code, since)
+        except CorruptRecord as error:
+            if not await end_unread(run_id, error, self, self._store, code, self._clock()):
+                raise
+            self._tell(run_id, "given up")
+            self._endings.wake(run_id)
 
     async def _load(self, run_id: str, code: Registration, since: float) -> None:
         """Set a run in motion that this process owns."""
@@ -456,7 +463,7 @@ class ActiveRuns:
             if run.has_ended and ending is not None:
                 self._on_end(run_id, ending)
                 if is_notice(run.row.workflow) and not isinstance(ending, BaseException):
-                    self._spawn(self._forget_notice(run_id))
+                    self._spawn(forget_notice(run_id, self.submit))
         self.committed(run_id)
         ended = run.ended_as()
         if ended is not None:
@@ -466,11 +473,6 @@ class ActiveRuns:
     def _park_soon(self, run_id: str, reason: str) -> None:
         self._tell(run_id, "cannot go on")
         self._spawn(self._park(run_id, reason))
-
-    async def _forget_notice(self, run_id: str) -> None:
-        """Delete a notice that was taken. If that fails, the retention deletes it."""
-        with suppress(StoreUnavailable):
-            await self.submit(PurgeRuns(run_id=run_id))
 
     # -- idle runs and places ------------------------------------------------------------------------------------------
 
@@ -547,8 +549,7 @@ class ActiveRuns:
         run_id = run.run_id
         if self.runs.get(run_id) is not run:
             return
-        message = "Run %s could not be released: %s"
-        self._log_stranded(run_id, message, error)
+        self._log_stranded(run_id, "Run %s could not be released: %s", error)
         if error.outcome_unknown:
             self._leave(run, unsure=True)
             run.abort()

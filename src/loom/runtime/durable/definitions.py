@@ -13,7 +13,7 @@ from loom.flows.diagnostics import DefinitionError, did_you_mean
 from loom.flows.document import digest_of
 from loom.runtime.durable.catalog import CATALOG
 from loom.runtime.durable.names import OWN
-from loom.runtime.durable.registration import FlowRegistration
+from loom.runtime.durable.registration import FlowRegistration, warn_of_refusals
 from loom.runtime.durable.stored_definitions import (
     DEFINITIONS,
     DefinitionNotFound,
@@ -83,10 +83,14 @@ class Definitions(DefinitionNumbers):
         A process beside the one that works records nothing: its flows become the current versions when it takes over.
         """
         async with self._turn:
-            for name, code in list(self._unrecorded.items()) if records else ():
-                await self._record(name, code)
-                if self._unrecorded.get(name) is code:
-                    del self._unrecorded[name]
+            waiting = list(self._unrecorded.items()) if records else []
+            at_once = self._runtime.definitions_at_once
+            for start in range(0, len(waiting), at_once):
+                # Together, because a store commits together what comes at once. All of them are waited for.
+                recording = (self._record(name, code) for name, code in waiting[start : start + at_once])
+                for failed in await asyncio.gather(*recording, return_exceptions=True):
+                    if failed is not None:
+                        raise failed
         if not self.follow or self._task is not None:
             return []
         found = await self.look()
@@ -100,6 +104,8 @@ class Definitions(DefinitionNumbers):
             _log.error("A flow is worked for without a number for its version: %s", error)
         else:
             self.learn(name, definition.latest)
+        if self._unrecorded.get(name) is code:
+            del self._unrecorded[name]
 
     async def close(self) -> None:
         """Follow no more."""
@@ -204,7 +210,8 @@ class Definitions(DefinitionNumbers):
         text = await self.text_of(name, version)
         try:
             # In a thread, for a large document takes its time.
-            return await aside("replay", _ready_flow, text)
+            what = f"Version {version.number} of the flow {name!r}"
+            return await aside("replay", _ready_flow, text, what)
         except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
 
@@ -261,7 +268,10 @@ class Definitions(DefinitionNumbers):
             return
         known = {*runtime.codes, *await runtime.catalog.names("", _PAGE)}
         known |= {each.key for each in await store.entries(DEFINITIONS, "", _PAGE)}
-        hint = did_you_mean(name, (each for each in known if not each.startswith(OWN)))
+        known = {each for each in known if not each.startswith(OWN)}
+        # A class that was registered without a name goes by `module.Class`.
+        of_class = sorted(each for each in known if each.rpartition(".")[2].lower() == name.lower())
+        hint = f" Did you mean '{of_class[0]}'?" if of_class else did_you_mean(name, known)
         if hint:
             raise DefinitionNotFound(name, "is not known here", hint)
 
@@ -317,8 +327,9 @@ class Definitions(DefinitionNumbers):
         return True
 
 
-def _ready_flow(text: str) -> Flow:
+def _ready_flow(text: str, what: str) -> Flow:
     """A flow whose planner is made too, for those who will work for it."""
     flow = flow_of(text)
+    warn_of_refusals(flow, what)
     flow_planner(flow.document.encode())
     return flow
