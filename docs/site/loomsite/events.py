@@ -19,6 +19,7 @@ _HOMES = (
     "loom.effects.actions.events",
     "loom.runtime.durable.problem_run",
     "loom.runtime.durable.schedules_run",
+    "loom.runtime.durable.listeners_run",
 )
 """The modules that define events."""
 
