@@ -54,8 +54,8 @@ def _described(cls: type[Event]) -> Iterator[str]:
     yield sentence(inspect.getdoc(cls) or "") + "\n"
     place = f"`from loom import {cls.__name__}`" if hasattr(loom, cls.__name__) else code(cls.__module__)
     parent = cls.__mro__[1].__name__ if cls is not Event else ""
-    rows = [("import", place), ("base class", code(parent)), ("name on the wire", code(wire_name(cls)))]
-    yield table(("", ""), (row for row in rows if row[1]))
+    rows = [("base class", code(parent)), ("name on the wire", code(wire_name(cls)))]
+    yield table(("import", place), (row for row in rows if row[1]))
     found = fields(cls.__module__, cls.__name__)
     if found:
         yield field_table(found)
