@@ -71,6 +71,10 @@ browser: ## Install Debian's chromium for the tests of the page, if there is non
 screenshots: $(READY) browser ## Take the pictures of docs/ui.md anew
 	@$(BIN)/python docs/screenshots.py $(ARGS)
 
+.PHONY: pictures
+pictures: $(READY) ## Draw the pictures of the docs anew from the code's tables
+	@$(BIN)/python tools/pictures.py $(ARGS)
+
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
 	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)
@@ -196,9 +200,17 @@ lock: ## Pin the requirement files anew (needs the network)
 sbom: $(READY) ## Write the bill of materials of the image to build/sbom.json
 	@mkdir -p build && $(BIN)/python deploy/sbom.py > build/sbom.json && echo build/sbom.json
 
+.PHONY: release-check
+release-check: $(READY) ## Build a release, install it in a clean environment, run the examples from it, list what it is made of
+	@$(BIN)/python tools/release_check.py $(ARGS)
+
+.PHONY: changelog
+changelog: $(READY) ## Make the section of a release from changelog.d; print it alone with ARGS=--draft
+	@$(BIN)/python tools/changelog.py $(ARGS)
+
 .PHONY: clean
 clean: ## Remove environments, caches and build results
-	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) $(DOCS_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) .venv-portable $(DOCS_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is ready when its stamp is newer than the pins and the project file; a second run costs nothing.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+from posix_only import needs_posix
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=80, deadline=None, derandomize=True, print_blob=True)
@@ -27,8 +32,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Do not even import what needs POSIX, on a system without it."""
+    return True if os.name != "posix" and needs_posix(collection_path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only the full form has, so that a skip is something to know about."""
+    """Mark what needs POSIX. Leave out what only the full form has, so that a skip is something to know about."""
+    for item in items:
+        if needs_posix(item.path):
+            item.add_marker("posix")
     if "LOOM_FULL" in os.environ:
         return
     left_out = [item for item in items if item.get_closest_marker("full") is not None]

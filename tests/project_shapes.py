@@ -44,6 +44,10 @@ class Shape(NamedTuple):
     answer: Any
     settings: dict[str, str]
     """Settings that it finds in the environment only."""
+    method: str = "POST"
+    """The method that its trigger takes, and no other."""
+    path: str = ""
+    """What comes after its address, for a trigger with a relative path; `{id}` is any value."""
 
     def write(self, root: Path) -> Path:
         """Write the project below a folder, and return its own."""
@@ -125,9 +129,27 @@ FUNCTIONS = {
 }
 
 
+METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
+"""Methods of requests that triggers take."""
+
+
 def shapes() -> list[Shape]:
-    """Make twenty projects. Their workflows have different names, so that one server can serve all of them."""
-    return [*_of_values(), *_of_connections(), *_of_actions()]
+    """Make twenty projects. Their workflows have different names, so that one server can serve all of them.
+
+    Their triggers take one method each, in turn; the first five name none. Every third has a relative path.
+    """
+    made = [*_of_values(), *_of_connections(), *_of_actions()]
+    return [_fired(shape, number) for number, shape in enumerate(made)]
+
+
+def _fired(shape: Shape, number: int) -> Shape:
+    """Give a project the method and the path of its number."""
+    method = METHODS[number % len(METHODS)] if number >= len(METHODS) else "POST"
+    path = "items/{id}" if number % 3 == 0 else ""
+    inputs = shape.files[f"{shape.workflow}/workflow.json"]["definition"]["triggers"]["When_called"]["inputs"]
+    named = {"method": method} if number >= len(METHODS) else {}
+    inputs |= {**named, **({"relativePath": f"/{path}"} if path else {})}
+    return shape._replace(method=method, path=path)
 
 
 def _project(name: str, main: dict[str, Any], body: Any, answer: Any, **more: Any) -> Shape:

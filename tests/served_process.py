@@ -12,13 +12,18 @@ from pathlib import Path
 _PATIENCE_S = 60.0
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class ServedProcess:
     """`loom serve` with some arguments, on a port that stays the same when it is started again."""
 
     def __init__(self, *arguments: str, cwd: Path, log: Path, command: str = "serve") -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._arguments = (command, *arguments)
         self._cwd = cwd

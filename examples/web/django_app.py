@@ -69,7 +69,8 @@ def _opened(pid: int) -> loom.SyncRuntime:
 @require_POST
 def start(request: HttpRequest) -> JsonResponse:
     """Start a run. It is in the store before this is answered; the same `order_id` again is the same run."""
-    handler = runtime().start("order", json.loads(request.body), run_id=request.GET.get("order_id"))
+    order_id: Any = request.GET.get("order_id")  # Django has no types
+    handler = runtime().start("order", json.loads(request.body), run_id=order_id)
     return JsonResponse({"run_id": handler.run_id}, status=202)
 
 

@@ -88,6 +88,30 @@ def works() -> dict[str, Any]:
     return {name: getattr(shop, name) for name in ("order", "returns", "delivery")}
 
 
+async def test_a_screen_that_cannot_be_loaded_says_so_and_comes_with_the_server(
+    served: ServedProcess, visitor: Visitor
+) -> None:
+    watched = await visitor.open("#/runs")
+    watched.expected += [*GOES_AWAY, "more-"]
+    page = watched.page
+    await expect(page.get_by_role("link", name="order-1")).to_be_visible()
+    await served.kill()
+    await page.evaluate("location.hash = '#/workflows'")
+    problem = page.get_by_role("alert").filter(has_text="The server does not answer")
+    await expect(problem).to_be_visible()
+    await problem.get_by_role("button", name="Try again").click()
+    await expect(problem).to_be_visible()  # and no error page of the browser
+    await served.start()
+    await expect(page.get_by_role("link", name="stocktake", exact=True)).to_be_visible()
+
+
+async def test_a_workflow_that_nobody_knows_cannot_be_started(visitor: Visitor) -> None:
+    watched = await visitor.open("#/workflows/nothing")
+    watched.expected.append("404")
+    await expect(watched.page.get_by_role("heading", name="This workflow is not known here")).to_be_visible()
+    await expect(watched.page.locator("main").get_by_role("link", name="Start")).to_have_count(0)
+
+
 async def test_a_key_that_is_revoked_under_the_page_asks_for_another_and_keeps_the_text(browser: Browser) -> None:
     async with own_server(works=works()) as own:
         first, second = await own.key("read", "event", name="ada"), await own.key("read", "event", name="ada")

@@ -280,6 +280,12 @@ HOSTILE_FLOW = {
     }}}},
     "actions": {
         "<b>bold</b>": {"type": "compose", "inputs": "@triggerBody().text"},
+        "<i>each</i>": {
+            "type": "foreach",
+            "foreach": "@createArray(triggerBody().text)",
+            "actions": {"one": {"type": "compose", "inputs": "@item()"}},
+            "runAfter": {"<b>bold</b>": ["Succeeded"]},
+        },
         "ask": {
             "type": "waitForEvent",
             "inputs": {
@@ -289,7 +295,7 @@ HOSTILE_FLOW = {
                     "type": "string", "title": MARKUP, "description": MARKUP, "enum": [MARKUP, "no"],
                 }}},
             },
-            "runAfter": {"<b>bold</b>": ["Succeeded"]},
+            "runAfter": {"<i>each</i>": ["Succeeded"]},
         },
     },
 }  # fmt: skip
@@ -312,18 +318,38 @@ async def test_payloads_are_text_on_every_screen(browser: Browser, tmp_path: Pat
         await expect(page.get_by_text("onerror").first).to_be_visible(timeout=20_000)
         await own.runtime.send_event("done", Answer(text=MARKUP))
         await done
-        screens = ["#/runs", "#/inbox", "#/workflows/flow", "#/workflows/flow/start", "#/workflows/hostile"]
+        planned = {"name": "often", "workflow": "flow", "every": 3600, "input": {"text": MARKUP}, "tags": tags}
+        assert (await page.request.post(f"{own.url}/v1/schedules", data=planned)).ok
+        screens = ["#/runs", "#/inbox", "#/workflows/flow", "#/workflows/flow/start", *UNSAID]
+        screens += ["#/workflows/flow/schemas", "#/workflows/flow/document", "#/schedules/often"]
         screens += [f"#/runs/{run}/{tab}" for run, tabs in TABS.items() for tab in tabs.split()]
         for size in (WIDE, PHONE):
             await page.set_viewport_size(size)  # type: ignore[arg-type]
             for address in screens:
                 await page.evaluate("address => { location.hash = address }", address)
-                if address not in UNSAID:
-                    await expect(
-                        page.locator("main").get_by_text(re.compile("onerror|x{20}|y{20}|<b>bold")).first
-                    ).to_be_attached(timeout=20_000)
+                if address in UNSAID:
+                    await expect(page.locator("main").get_by_text(UNSAID[address]).first).to_be_attached(timeout=20_000)
+                else:
+                    await expect(page.locator("main").get_by_text(PAYLOAD).first).to_be_attached(timeout=20_000)
                 assert await page.evaluate(HARM) == [None, 0], address
                 assert await overflow(page) == "", (address, size)
+            for run, action in {
+                "done": "Start like this",
+                "asks": "Send event",
+                "fails": "Retry",
+                "flow": "Cancel",
+            }.items():
+                await page.evaluate("address => { location.hash = address }", f"#/runs/{run}")
+                actions = page.get_by_role("group", name="Actions")
+                await actions.get_by_role("button", name=action, exact=True).click()
+                await expect(page.get_by_role("dialog")).to_be_visible(timeout=20_000)
+                if action == "Start like this":
+                    await expect(page.get_by_role("dialog").get_by_role("textbox").first).to_have_value(
+                        re.compile("onerror"), timeout=20_000
+                    )
+                assert await page.evaluate(HARM) == [None, 0], action
+                await page.keyboard.press("Escape")
+                await expect(page.get_by_role("dialog")).to_have_count(0, timeout=20_000)
         await visitor.close()
 
 
@@ -333,8 +359,17 @@ TABS = {
     "fails": "graph failures journal",
     "fails-long": "graph failures journal",
     "done": "data state",
-    "flow": "graph events data state",
+    "flow": "graph timeline events loops data state journal children",
 }
 PAYLOAD = re.compile("onerror|x{20}|y{20}|<b>bold")
-UNSAID = {"#/workflows/hostile"}
-"""Screens that show no payload."""
+UNSAID = {
+    "#/workflows/hostile": "hostile",
+    "#/workflows": "hostile",
+    "#/schedules": "often",
+    "#/parked": "No run is parked",
+    "#/workers": "this server",
+    "#/metrics": "Throughput",
+    "#/runs/flow/timeline": "each",
+    "#/runs/flow/children": "No children",
+}
+"""Screens that show no payload, and a text that they have."""

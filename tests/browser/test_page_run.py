@@ -113,6 +113,27 @@ async def test_a_phone_shows_the_question_first_and_a_picked_view_before_it(visi
     await expect(views).to_be_in_viewport()
 
 
+async def test_the_menu_of_a_run_lies_within_a_phone(visitor: Visitor) -> None:
+    for run in ("order-1", "tracking-1", "order-3"):
+        page = (await visitor.open(f"#/runs/{run}", viewport={"width": 390, "height": 844})).page
+        await page.get_by_role("button", name="More actions").click()
+        entry = page.locator("#run-menu").get_by_role("button", name=re.compile("^Download"))
+        await expect(entry).to_be_visible()
+        box = await entry.bounding_box()
+        assert box is not None
+        assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True), run
+
+
+async def test_a_step_that_sleeps_is_told_from_one_that_asks(visitor: Visitor) -> None:
+    page = (await visitor.open("#/runs/campaign-1")).page
+    graph = page.get_by_role("region", name="Graph of campaign")
+    await expect(graph.get_by_role("button", name=re.compile("^remind, step, asleep"))).to_be_visible()
+    await page.get_by_role("link", name="Runs", exact=True).first.click()
+    await page.get_by_role("link", name="order-1").click()
+    graph = page.get_by_role("region", name="Graph of order")
+    await expect(graph.get_by_role("button", name=re.compile("^pack, step, waiting"))).to_be_visible()
+
+
 async def test_the_state_of_a_run_is_shown_at_any_of_its_ticks(visitor: Visitor) -> None:
     page = (await visitor.open("#/runs/order-3/state")).page
     slider = page.get_by_role("slider", name="Tick")

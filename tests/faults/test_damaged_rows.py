@@ -218,6 +218,76 @@ async def test_damaged_mail_parks_its_run_in_memory_and_out_of_it(
     assert left == 2
 
 
+UNREADABLE = {name: harm for name, (harm, _) in DAMAGES.items() if name != "no JSON in its row"} | {
+    "damaged mail": lambda place: place.execute(
+        "INSERT INTO inbox (run, data, at) VALUES (SICK, ?, 1.0)", b"[1,x]"
+    ) and None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", UNREADABLE.values(), ids=UNREADABLE)
+async def test_a_run_that_cannot_be_read_is_cancelled_as_it_is_and_can_be_deleted(
+    place: Place, harm: Callable[[Place], None]
+) -> None:
+    harm(place)
+    async with place.connect() as runtime:
+        await runtime.cancel("sick")
+        await until(lambda: is_over(runtime, "sick"))
+        info = await runtime.get("sick")
+        assert (info.status, info.parked) == ("cancelled", None)
+        assert info.error.startswith("It was cancelled as it is. Run 'sick': ")
+        with pytest.raises((loom.WorkflowCancelledByUser, CorruptRecord)):
+            await result_of(runtime, "sick")
+        assert await runtime.purge("sick") == 1
+        await runtime.send_event("sound", Word(text="hello"))
+        assert await result_of(runtime, "sound") == "hello"
+
+
+async def is_over(runtime: Any, run_id: str) -> bool:
+    return (await runtime.get(run_id)).status != "running"  # type: ignore[no-any-return]
+
+
+class Asks(Workflow):
+    """Runs a child, and tells how that has ended."""
+
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        try:
+            return StopEvent(result=await ctx.run_child("listens"))
+        except loom.ChildRunCancelled:
+            return StopEvent(result="cancelled")
+
+
+async def test_the_parent_of_a_run_that_is_cancelled_as_it_is_is_told(tmp_path: Path) -> None:
+    place = Place(tmp_path / "runs.db")
+    async with place.connect() as runtime:
+        runtime.register(Asks(), name="asks")
+        await runtime.start("asks", run_id="parent")
+        [[child]] = await until(lambda: place.execute("SELECT run_id FROM runs WHERE workflow = 'listens'"))
+        await until_idle(runtime, child)
+    flipped(place, "chunks", f"run = (SELECT id FROM runs WHERE run_id = '{child}')")
+    async with place.connect() as runtime:
+        runtime.register(Asks(), name="asks")
+        await runtime.cancel(child)
+        assert await result_of(runtime, "parent") == "cancelled"
+
+
+class Tidies(Listens):
+    @loom.on_cancel
+    async def tidy(self, ev: loom.RunCancelledEvent) -> None:
+        pass
+
+
+async def test_a_run_with_a_clean_up_step_is_cancelled_as_it_is_by_force_only(place: Place) -> None:
+    flipped(place, "chunks", LAST_CHUNK)
+    async with loom.connect(f"sqlite:///{place.path}", poll_interval=0.05) as runtime:
+        runtime.register(Tidies(), name="listens")
+        await runtime.cancel("sick")
+        assert "its checksum is not" in await until_parked(runtime, "sick")
+        await runtime.cancel("sick", force=True)
+        await until(lambda: is_over(runtime, "sick"))
+
+
 async def test_a_damaged_start_parks_its_run(place: Place) -> None:
     async with loom.connect(f"sqlite:///{place.path}") as client:
         await client.start("listens", run_id="never-begun")

@@ -11,8 +11,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from project_shapes import HANDLERS, Shape, compose, local, shapes, text, workflow
+from click.testing import CliRunner
+from project_shapes import HANDLERS, METHODS, Shape, compose, local, shapes, text, workflow
 from served_process import ServedProcess
+
+from loom.cli import main
 
 _GROUPS = 4
 """Servers that share the twenty projects."""
@@ -37,12 +40,6 @@ def started(url: str, name: str, body: Any) -> str:
     return run_id
 
 
-def ended(url: str, run_id: str) -> dict[str, Any]:
-    answer = httpx2.get(f"{url}/v1/runs/{run_id}", params={"wait": 60}, timeout=90)
-    run: dict[str, Any] = answer.json()
-    return run
-
-
 def set_from_environment(group: list[Shape], monkeypatch: pytest.MonkeyPatch) -> None:
     for shape in group:
         for name, value in shape.settings.items():
@@ -53,37 +50,103 @@ def set_from_environment(group: list[Shape], monkeypatch: pytest.MonkeyPatch) ->
 async def test_projects_are_served_killed_and_recovered(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Callers have signed addresses only, and repeat what was cut off: nothing is lost, and nothing is done twice."""
     group = SHAPES[number::_GROUPS]
     set_from_environment(group, monkeypatch)
     folders = [shape.write(tmp_path) for shape in group]
+    bearer = {"Authorization": f"Bearer {await key_of(tmp_path)}"}
     served = server(tmp_path, *(folder.name for folder in folders))
     await served.start()
-    paused = {}
     try:
-        for shape in group:
-            answer = await asyncio.to_thread(invoked, served.url, shape.workflow, shape.body)
-            said = answer.json() if "json" in answer.headers["content-type"] else answer.text
-            assert (answer.status_code, said) == (200, shape.answer), shape.name
-            begun = await asyncio.to_thread(started, served.url, shape.workflow, {**shape.body, "pause": True})
-            paused[shape.name] = begun
-            await until_paused(served.url, paused[shape.name])
-        await served.kill()
-        for shape in group:
-            for name in shape.settings:
-                monkeypatch.delenv(name)
-        for folder in folders:  # what a run began with is in the store: it needs no values of the project
-            (folder / "local.settings.json").write_text(json.dumps(local()))
-            (folder / "parameters.json").unlink(missing_ok=True)
-        await served.start()
-        for shape in group:
-            run_id = paused[shape.name]
-            skipped = await asyncio.to_thread(httpx2.post, f"{served.url}/v1/runs/{run_id}/skip", json={})
-            assert skipped.status_code < 300, skipped.text
-            run = await asyncio.to_thread(ended, served.url, run_id)
-            assert run["status"] == "completed", run
-            assert run["result"]["response"]["body"] == shape.answer, shape.name
+        async with (
+            httpx2.AsyncClient(base_url=served.url, headers=bearer, timeout=60) as operator,
+            httpx2.AsyncClient(timeout=60) as stranger,
+        ):
+            addresses = {shape.name: await address_of(operator, shape) for shape in group}
+            cut_off = {}
+            for shape in group:
+                await check_methods(stranger, shape, addresses[shape.name])
+                cut_off[shape.name] = asyncio.create_task(paused(stranger, shape, addresses[shape.name]))
+            asleep = {shape.name: await asleep_run(operator, shape.workflow) for shape in group}
+            await served.kill()
+            for failed in await asyncio.gather(*cut_off.values(), return_exceptions=True):
+                assert isinstance(failed, httpx2.TransportError), failed
+            forget(group, folders, monkeypatch)
+            await served.start()
+            again = {shape.name: asyncio.create_task(paused(stranger, shape, addresses[shape.name])) for shape in group}
+            for shape in group:
+                skipped = await operator.post(f"/v1/runs/{asleep[shape.name]}/skip", json={})
+                assert skipped.status_code < 300, skipped.text
+                answer = await again[shape.name]
+                check_answer(shape, answer)
+                assert answer.headers["loom-run-id"] == asleep[shape.name]
+                runs = (await operator.get("/v1/runs", params={"workflow": shape.workflow})).json()["items"]
+                assert [run["status"] for run in runs] == ["completed"] * 2, shape.name
     finally:
         await served.kill()
+    log = (tmp_path / "log.txt").read_text()
+    assert not any(address.rpartition("sig=")[2] in log for address in addresses.values())
+
+
+async def key_of(folder: Path) -> str:
+    """Make a key, so that the server asks for one."""
+    arguments = ["keys", "create", "ops", "--scope", "admin,event,read", "--store", f"sqlite:///{folder}/runs.db", "-q"]
+    made = await asyncio.to_thread(CliRunner().invoke, main, arguments, catch_exceptions=False)
+    return made.stdout.strip()
+
+
+async def address_of(operator: httpx2.AsyncClient, shape: Shape) -> str:
+    """Get the signed address of a project, with a value in its path that has a slash."""
+    given = (await operator.post(f"/v1/definitions/{shape.workflow}/address")).json()
+    assert given["methods"] == [shape.method]
+    address: str = given["url"]
+    assert f"/{shape.workflow}/invoke{'/' if shape.path else ''}{shape.path}?sp=When_called&sv=1&sig=" in address
+    return address.replace("{id}", "a%2Fb")
+
+
+async def check_methods(stranger: httpx2.AsyncClient, shape: Shape, address: str) -> None:
+    """Call an address with every method, and without its signature: one method opens it."""
+    for method in METHODS:
+        answer = await stranger.request(method, address, json=shape.body)
+        if method == shape.method:
+            check_answer(shape, answer)
+        else:
+            assert (answer.status_code, answer.headers["allow"]) == (405, shape.method)
+    for wrong in (address.partition("?")[0], address[:-1], address.replace("sv=1", "sv=2")):
+        assert (await stranger.request(shape.method, wrong, json=shape.body)).status_code == 401
+
+
+def check_answer(shape: Shape, answer: httpx2.Response) -> None:
+    said = answer.json() if "json" in answer.headers["content-type"] else answer.text
+    assert (answer.status_code, said) == (200, shape.answer), shape.name
+
+
+async def paused(stranger: httpx2.AsyncClient, shape: Shape, address: str) -> httpx2.Response:
+    """Start a run that pauses before it answers. A repetition is for the same run."""
+    body = {**shape.body, "pause": True}
+    return await stranger.request(shape.method, address, json=body, headers={"Idempotency-Key": shape.name})
+
+
+async def asleep_run(operator: httpx2.AsyncClient, workflow: str) -> str:
+    """Wait for the run that pauses."""
+    async with asyncio.timeout(60):
+        while True:
+            answer = await operator.get("/v1/runs", params={"workflow": workflow, "status": "running"})
+            for run in answer.json()["items"]:
+                if run["asleep"]:
+                    run_id: str = run["run_id"]
+                    return run_id
+            await asyncio.sleep(0.02)
+
+
+def forget(group: list[Shape], folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the values of projects away: what a run began with is in the store."""
+    for shape in group:
+        for name in shape.settings:
+            monkeypatch.delenv(name)
+    for folder in folders:
+        (folder / "local.settings.json").write_text(json.dumps(local()))
+        (folder / "parameters.json").unlink(missing_ok=True)
 
 
 async def until_paused(url: str, run_id: str) -> None:
@@ -189,7 +252,7 @@ async def test_a_server_tells_what_a_project_lacks_and_serves_it(tmp_path: Path)
     log = (tmp_path / "log.txt").read_text()
     assert "lacking/host.json:1:" in log or "Runtime.Backend.FlowRunTimeout" in log
     assert log.count("there is no setting 'NOWHERE'") == 1
-    assert "A run starts without the app settings NOWHERE" in log
+    assert log.count("A run starts without the app settings NOWHERE") == 1
 
 
 async def test_a_broken_project_is_refused_with_all_its_problems(tmp_path: Path) -> None:

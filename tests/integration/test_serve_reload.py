@@ -166,6 +166,18 @@ def test_edits_are_served_and_broken_ones_are_not(served: Served, place: Path) -
     assert served.result_of("asking-1") == 3
 
 
+def test_a_module_that_never_loads_is_given_up_for_the_next_edit(served: Served, place: Path) -> None:
+    prices, hangs = place / "prices.py", place / "hangs"
+    prices.write_text(f"import pathlib, threading\npathlib.Path({str(hangs)!r}).touch()\nthreading.Event().wait()\n")
+    deadline = time.monotonic() + PATIENCE_S
+    while not hangs.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert served.result("order") == 1, "the version before answers"
+    prices.write_text("PRICE = 5\n")
+    assert served.until("Reloaded")[-1].endswith(" s: prices.py changed.")
+    assert served.result("order") == 5
+
+
 def test_a_new_file_in_a_folder_of_flows_is_served(served: Served, place: Path) -> None:
     (place / "flows" / "more.json").write_text(flow("more"))
     assert served.until("Reloaded")[-1].endswith(" s: flows changed.")

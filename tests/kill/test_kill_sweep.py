@@ -36,4 +36,4 @@ def test_nothing_is_lost_or_doubled_where_texts_are_kept_in_a_folder(
     report = Sweep(points, urls_for("sqlite", 2)).run()
     assert report.failures == [], "\n".join(report.failures)
     assert report.points >= 12
-    assert len(list((tmp_path / "payloads").glob("*/*/p*"))) > 10
+    assert len(list((tmp_path / "payloads").glob("*/*/*/p*"))) > 10

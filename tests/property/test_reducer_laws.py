@@ -39,6 +39,7 @@ from loom.core.commands import (
 from loom.core.invariants import violations, wrong_changes
 from loom.core.records import EventRecord, Failure, IdleReport, Release
 from loom.core.reducer import advance, replay, replay_steps
+from loom.core.run_life import life_change, life_of
 from loom.core.state import BrokerConfig, BrokerState, StepSpec
 from loom.core.ticks import (
     TickCancelRun,
@@ -75,6 +76,8 @@ def test_any_tick_in_any_state_gives_one_answer_and_a_sound_state(program: list[
         assert again == (step.after, step.commands)
         assert violations(step.after) == []
         assert wrong_changes(step.before, step.tick, StepsPlanner(), read_field) == []
+        was, now = life_of(step.before), life_of(step.after)
+        assert was == now or life_change(was, now, step.tick) is not None
         assert not [c for c in step.commands if isinstance(c, CommandQueueEvent)]
 
 

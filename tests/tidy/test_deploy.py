@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,96 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     unit.write_text(text.replace("/opt/loom/bin/loom", sys.executable))  # it checks that the program is there
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_image_has_the_page(tmp_path: Path) -> None:
+    """Build the wheel from what the Dockerfile copies, and from nothing else."""
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert not [line for line in ignored if "dist" in line and "*" in line], "src/loom/web/dist goes along"
+    for word, rest in _instructions():
+        if word == "COPY" and not rest.startswith("--from"):
+            *sources, _ = rest.split()
+            for source in sources:
+                into = tmp_path / source
+                into.parent.mkdir(parents=True, exist_ok=True)
+                (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, into)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheels")]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    [wheel] = (tmp_path / "wheels").iterdir()
+    names = set(zipfile.ZipFile(wheel).namelist())
+    page = ROOT / "src" / "loom" / "web" / "dist"
+    built = {f"loom/web/dist/{path.relative_to(page).as_posix()}" for path in page.rglob("*") if path.is_file()}
+    assert "loom/web/dist/index.html" in built
+    assert built - names == set()
+
+
+KUBERNETES = DEPLOY / "kubernetes"
+
+
+def _objects(kind: str) -> list[dict[str, Any]]:
+    kustomization = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text("utf-8"))
+    files = [(KUBERNETES / name).read_text("utf-8") for name in kustomization["resources"]]
+    return [each for text in files for each in yaml.safe_load_all(text) if each["kind"] == kind]
+
+
+def _pods() -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in _objects("Deployment")}
+
+
+def test_servers_and_workers_are_two_deployments() -> None:
+    commands = {name: pod["spec"]["containers"][0]["command"] for name, pod in _pods().items()}
+    assert commands == {"loom-server": ["loom", "serve"], "loom-worker": ["loom", "worker"]}
+
+
+def test_selectors_find_their_pods() -> None:
+    labels = {name: pod["metadata"]["labels"] for name, pod in _pods().items()}
+    for each in _objects("Deployment"):
+        assert each["spec"]["selector"]["matchLabels"] == labels[each["metadata"]["name"]]
+    [service] = _objects("Service")
+    assert service["spec"]["selector"] == labels["loom-server"]
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    assert {each["metadata"]["name"] for each in _objects("PodDisruptionBudget")} == {*labels}
+    for each in _objects("PodDisruptionBudget"):
+        assert each["spec"]["selector"]["matchLabels"] == labels[each["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("name", ["loom-server", "loom-worker"])
+def test_a_pod_has_probes_on_its_health_port_and_few_rights(name: str) -> None:
+    spec = _pods()[name]["spec"]
+    [container] = spec["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert f"--health-port={ports['health']}" in container["args"]
+    probes = {probe: container[probe]["httpGet"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert {probe["port"] for probe in probes.values()} == {"health"}
+    assert {probe["path"].partition("?")[0] for probe in probes.values()} == {"/ready", "/live"}
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["resources"]["limits"]["memory"]
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in spec["volumes"]}
+
+
+def test_the_image_and_the_pods_run_as_the_same_user() -> None:
+    [user] = re.findall(r"useradd .*--uid (\d+)", (DEPLOY / "Dockerfile").read_text("utf-8"))
+    assert {pod["spec"]["securityContext"]["runAsUser"] for pod in _pods().values()} == {int(user)}
+
+
+def test_the_stop_has_the_time_that_it_needs() -> None:
+    server = _pods()["loom-server"]["spec"]
+    [container] = server["containers"]
+    pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    help_text = subprocess.run(
+        [sys.executable, "-m", "loom", "serve", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    [drain] = re.findall(r"--drain.*?default: (\d+)s", help_text, re.DOTALL)
+    assert server["terminationGracePeriodSeconds"] > pause + int(drain)
+
+
+def test_the_flows_that_are_mounted_are_there() -> None:
+    kustomization = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text("utf-8"))
+    [flows] = kustomization["configMapGenerator"]
+    assert [name for name in flows["files"] if not (KUBERNETES / name).exists()] == []
+    [container] = _pods()["loom-worker"]["spec"]["containers"]
+    assert {"name": "flows", "mountPath": "/flows", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "flows", "configMap": {"name": flows["name"]}} in _pods()["loom-worker"]["spec"]["volumes"]

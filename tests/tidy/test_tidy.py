@@ -21,7 +21,7 @@ import loom
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "loom"
 MODULES = sorted(SRC.rglob("*.py"))
-CHECKED = sorted(path for top in ("src", "tests", "bench", "examples") for path in (ROOT / top).rglob("*.py"))
+CHECKED = sorted(path for top in ("src", "tests", "tools", "bench", "examples") for path in (ROOT / top).rglob("*.py"))
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+WITHOUT_STUBS = {ROOT / "examples" / "web" / "django_app.py"}
+"""Not for mypy: Django has no types, so that its decorators make functions untyped. Pyright reads its sources."""
 ASSERTED = sorted(Path(__file__).parent.glob("typed_*.py"))
 PAGES = [ROOT / "README.md"]
 _BLOCK = re.compile(r"(?:^`(?P<file>[\w/]+\.py)`:\n\n)?^```python\n(?P<source>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,7 +64,7 @@ def _checked(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_mypy_finds_nothing(sources: list[Path]) -> None:
-    done = _checked("mypy", "--no-error-summary", *sources)
+    done = _checked("mypy", "--no-error-summary", *(each for each in sources if each not in WITHOUT_STUBS))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Graph, Loop, StepCounts } from "../src/api/types";
-import { attempts, closedAtFirst, graphKey, insideOf, loopBadge, loopsByNode, nodeName, nodeState, reachedNodes, stateWord, tallies, treeOf } from "../src/lib/graph";
+import type { Graph, Loop, StepCounts, Waiter } from "../src/api/types";
+import { attempts, closedAtFirst, graphKey, insideOf, loopBadge, loopsByNode, nodeName, nodeState, reachedNodes, stateWord, tallies, treeOf, withSleepers } from "../src/lib/graph";
 import { estimate, fitted, layoutGraph, type Layout, type Placed } from "../src/lib/graphLayout";
 import { rounded } from "../src/lib/graphRoutes";
 import { neighbor, opening, shown, whole, zoomed } from "../src/lib/viewport";
@@ -68,6 +68,20 @@ function overlaps(layout: Layout): string[] {
   }
   return found;
 }
+
+describe("steps that sleep", () => {
+  it("are those that wait without a waiter", () => {
+    const waits = { step: "ask" } as Waiter;
+    const [ask, nap, both] = withSleepers([counts("ask", { waiting: 1 }), counts("nap", { waiting: 1 }), counts("both", { waiting: 3 })], [waits, { step: "both" } as Waiter]);
+    expect([nodeState(ask), nodeState(nap), stateWord(nodeState(nap), nap)]).toEqual(["waiting", "asleep", "asleep"]);
+    expect(tallies(both).map(({ state, value }) => [state, value])).toEqual([["waiting", 1], ["asleep", 2]]);
+  });
+
+  it("are none where a step has more waiters than executions", () => {
+    const gathers = { step: "ask" } as Waiter;
+    expect(withSleepers([counts("ask", { waiting: 1 })], [gathers, gathers])).toEqual([counts("ask", { waiting: 1 })]);
+  });
+});
 
 describe("the tree of a graph", () => {
   it("puts actions into their containers by branch", () => {

@@ -99,6 +99,9 @@ describe("one line about a run", () => {
     expect(summaryOf(run("a", { stuck: "nothing left" }))).toMatchObject({ text: "nothing left", tone: "bad" });
     expect(summaryOf(run("a", { parked: "no code\nat all" }))).toMatchObject({ text: "no code", tone: "warn" });
     expect(summaryOf(run("a", { asleep: true, next_timer_at: "2026-01-03T00:00:00Z" }))).toMatchObject({ text: "Goes on", at: "2026-01-03T00:00:00Z" });
+    expect(summaryOf(run("a", { asleep: true, next_timer_at: "2026-01-01T23:59:50Z" }), NOW).text).toBe("Goes on");
+    expect(summaryOf(run("a", { asleep: true, next_timer_at: "2026-01-01T23:59:00Z" }), NOW)).toEqual({ text: "No worker has gone on with it. It was due", at: "2026-01-01T23:59:00Z", tone: "warn" });
+    expect(summaryOf(run("a", { asleep: true }), NOW).text).toBe("Asleep until a timer is due.");
     const error = { code: "failed", type: "builtins.ValueError", message: "no card\n  at line 1", step: "charge", attempts: 3, traceback: null };
     expect(summaryOf(run("a", { status: "failed", error }))).toEqual({ text: "charge: ValueError: no card", at: null, tone: "bad" });
     expect(summaryOf(run("a", { error: { ...error, code: "unanswered" } })).text).toBe("No worker answers.");

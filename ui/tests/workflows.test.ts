@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Counts, Definition, Worker } from "../src/api/types";
 import { schemaRows, typeText } from "../src/lib/schema_rows";
 import { placesBelow, startBody, startCommand } from "../src/lib/start";
-import { errorRate, parseTags, percent, servingOf, workflowRows } from "../src/lib/workflows";
+import { countsOf, errorRate, parseTags, percent, servingOf, workflowRows } from "../src/lib/workflows";
 
 const worker = (name: string, more: Partial<Worker>): Worker => ({ name, alive: true, since: null, seen: null, until: null, workflows: null, runs_in_memory: null, owned: null, host: null, pid: null, version: null, is_this: false, ...more }) as Worker;
 
@@ -24,7 +24,13 @@ describe("rows of workflows", () => {
   it("keeps runs of a workflow whose code nobody has", () => {
     const counts = { at: "", workflows: [{ workflow: "old", total: 1, running: 1 }] } as unknown as Counts;
     const rows = workflowRows([{ name: "new" } as Definition], counts);
-    expect(rows.map((row) => [row.name, row.definition !== null, row.counts !== null])).toEqual([["new", true, false], ["old", false, true]]);
+    expect(rows.map((row) => [row.name, row.definition !== null, row.counts?.running])).toEqual([["new", true, 0], ["old", false, 1]]);
+  });
+
+  it("knows no runs from runs that nobody has counted", () => {
+    const counted = (total: number | null) => ({ at: "", total, workflows: [] }) as unknown as Counts;
+    expect(countsOf("new", counted(0))?.failed).toBe(0);
+    expect([countsOf("new", counted(7)), countsOf("new", counted(null)), countsOf("new", null)]).toEqual([null, null, null]);
   });
 
   it("counts failures among what has ended", () => {
@@ -39,7 +45,7 @@ describe("a start", () => {
 
   it("is a request and a command", () => {
     expect(startBody(given)).toEqual({ workflow: "order", input: { n: 1 }, run_id: "o 1", tags: { a: "b=c" }, parameters: { p: "x" } });
-    expect(startCommand(given)).toEqual(["workflow", "start", "order", '{"n":1}', "--run-id", "o 1", "--tag", "a=b=c", "--parameter", 'p="x"']);
+    expect(startCommand(given)).toEqual(["runs", "start", "order", '{"n":1}', "--run-id", "o 1", "--tag", "a=b=c", "--parameter", 'p="x"']);
     expect(startBody({ workflow: "w", input: undefined, runId: "", tags: {} })).toEqual({ workflow: "w" });
   });
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from loom.cli.options import instant, json_option, tag_option
+from loom.cli.options import duration, instant, json_option, tag_option
 from loom.cli.sources import perform, source_options
 
 if TYPE_CHECKING:
@@ -19,16 +19,25 @@ if TYPE_CHECKING:
 
 _STATUSES = ["running", "completed", "failed", "cancelled"]
 _FILTERS = (
-    click.option("--status", type=click.Choice(_STATUSES), help="All runs in this status."),
-    click.option("--workflow", metavar="NAME", help="All runs of this workflow."),
+    click.option(
+        "--status", type=click.Choice(_STATUSES), multiple=True, help="All runs in this status. May be repeated."
+    ),
+    click.option("--workflow", metavar="NAME", multiple=True, help="All runs of this workflow. May be repeated."),
     click.option("--idle/--not-idle", default=None, help="All runs that can(not) be moved from outside alone."),
+    click.option("--idle-longer-than", metavar="TIME", type=duration, help="All runs idle for so long, as in 5m."),
     click.option("--waiting-for", metavar="TYPE", help="All runs that wait for an event of this type."),
     click.option("--paused/--not-paused", default=None, help="All runs that are (not) paused."),
     click.option("--parked/--not-parked", default=None, help="All runs that (do not) lack their code."),
     click.option("--stuck/--not-stuck", default=None, help="All runs that are (not) idle with nothing to move them."),
+    click.option("--asleep/--not-asleep", default=None, help="All runs that (not) only a timer will move."),
+    click.option(
+        "--waiting/--not-waiting", default=None, help="All runs that (do not) wait for an event from outside."
+    ),
     click.option("--id-prefix", metavar="TEXT", help="All runs whose id begins so."),
     click.option("--created-after", metavar="WHEN", type=instant, help="All runs started after a date or age, as 2d."),
     click.option("--created-before", metavar="WHEN", type=instant, help="All runs started before a date or age."),
+    click.option("--updated-after", metavar="WHEN", type=instant, help="All runs changed after a date or age."),
+    click.option("--parent", "parent_id", metavar="RUN_ID", help="All child runs of this run."),
     tag_option("All runs with this tag. May be repeated."),
 )
 
@@ -40,8 +49,10 @@ def many_options(command: Decorated) -> Decorated:
     def merged(*args: Any, **given: Any) -> Any:
         names = {parameter.name for parameter in click.get_current_context().command.params}
         found = {name: given.pop(name) for name in [*given] if name in names & _NAMES}
-        found["tags"] = dict(found.get("tags") or ())
-        wanted = {name: value for name, value in found.items() if value not in (None, {})}
+        wanted = {name: value for name, value in found.items() if value not in (None, ())}
+        if "tags" in wanted:
+            wanted["tags"] = dict(wanted["tags"])
+        wanted |= {name: [*wanted[name]] for name in ("status", "workflow") if name in wanted}
         if (given["run_id"] is None) == (not wanted):
             raise click.UsageError("Name a RUN_ID, or filters such as --status failed: one of them.")
         return command(*args, wanted=wanted, **given)
@@ -60,8 +71,8 @@ def many_options(command: Decorated) -> Decorated:
 
 
 _NAMES = frozenset((
-    "status", "workflow", "idle", "waiting_for", "paused", "parked", "stuck", "id_prefix", "created_after",
-    "created_before", "tags",
+    "status", "workflow", "idle", "idle_longer_than", "waiting_for", "paused", "parked", "stuck", "asleep", "waiting",
+    "id_prefix", "created_after", "created_before", "updated_after", "parent_id", "tags",
 ))  # fmt: skip
 
 

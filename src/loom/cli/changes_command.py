@@ -23,8 +23,10 @@ _INTERRUPTED = 130
 
 
 @click.command()
-@click.option("--status", type=click.Choice(_STATUSES), help="Only runs in this status.")
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option(
+    "--status", type=click.Choice(_STATUSES), multiple=True, help="Only runs in this status. May be repeated."
+)
+@click.option("--workflow", metavar="NAME", multiple=True, help="Only runs of this workflow. May be repeated.")
 @click.option("--idle/--not-idle", default=None, help="Only runs that can(not) be moved from outside alone.")
 @click.option("--waiting/--not-waiting", default=None, help="Only runs that (do not) wait for an event from outside.")
 @click.option("--parked/--not-parked", default=None, help="Only runs that (do not) lack their code.")
@@ -34,14 +36,23 @@ _INTERRUPTED = 130
 @click.option("--after", metavar="ID", help="Go on after the change with this id, which --json shows.")
 @source_options
 @json_option
-def changes(source: RunSource, as_json: bool, after: str | None, tags: Sequence[tuple[str, str]], **given: Any) -> None:
+def changes(
+    source: RunSource,
+    as_json: bool,
+    after: str | None,
+    tags: Sequence[tuple[str, str]],
+    status: Sequence[str],
+    workflow: Sequence[str],
+    **given: Any,
+) -> None:
     """Print runs as they change, until Ctrl-C.
 
     One line each, or one JSON object per line.
 
     A run that was deleted, or that the filters do not mean any more, is gone. After a reset, list the runs again.
     """
-    filters = cast("RunFilters", {**given, "tags": dict(tags)})
+    chosen = {"status": [*status] or None, "workflow": [*workflow] or None, "tags": dict(tags)}
+    filters = cast("RunFilters", {**given, **chosen})
 
     async def follow(runs: Runs) -> None:
         async for change in runs.changes(filters, after):

@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from logging.handlers import MemoryHandler
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -198,6 +197,38 @@ async def until_stopped(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+class _KeptRecords(logging.Handler):
+    """Keeps records for another handler until they are let out, one is critical, or they are too many.
+
+    The standard library has such a handler in a module that imports sockets and pickle, which cost a command 3 ms.
+    """
+
+    def __init__(self, target: logging.Handler) -> None:
+        super().__init__()
+        self._target = target
+        self._records: list[logging.LogRecord] = []
+        self._most = _KEPT_RECORDS
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._records.append(record)
+        if record.levelno >= logging.CRITICAL or len(self._records) >= self._most:
+            self.flush()
+
+    @override
+    def flush(self) -> None:
+        """Hand over what was kept."""
+        with self.lock or nullcontext():
+            records, self._records = self._records, []
+            for record in records:
+                self._target.handle(record)
+
+    def let_out(self) -> None:
+        """Hand over what was kept, and from now on every record at once."""
+        self._most = 1
+        self.flush()
+
+
 class Logs(NamedTuple):
     """What a process logs to stderr, and how."""
 
@@ -221,15 +252,14 @@ class Logs(NamedTuple):
         root = logging.getLogger()
         level, handler = root.level, configure_logs(self.format, self.level)
         # What ends a process that starts is told at once, with all that led to it.
-        kept = MemoryHandler(_KEPT_RECORDS, logging.CRITICAL, handler, flushOnClose=False)
+        kept = _KeptRecords(handler)
         for each in handler.filters:
             kept.addFilter(each)  # they read the context, which is another one later
         root.removeHandler(handler)
         root.addHandler(kept)
 
         def let_out() -> None:
-            kept.capacity = 1  # from now on every record passes at once
-            kept.flush()
+            kept.let_out()
             # In one move: threads that log meet one of the two handlers, never both or none.
             root.handlers[root.handlers.index(kept)] = handler
 

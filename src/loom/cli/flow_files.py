@@ -183,10 +183,12 @@ class BrokenFlows(click.ClickException):
 
 def spots_of(path: Path, problems: Iterable[Problem]) -> list[tuple[Problem, Spot | None]]:
     """Problems with the places of what they are about, in the order of the file."""
+    from loom.flows.document import without_comments
     from loom.runtime.flow import file_text
 
     try:
-        places = SourceMap(file_text(path))
+        text = file_text(path)
+        places = SourceMap(without_comments(text) if path.suffix.lower() == ".json" else text)
     except DefinitionError:
         return [(problem, None) for problem in problems]
     found = [(problem, Spot(*problem.spot) if problem.spot else places.find(problem.path)) for problem in problems]

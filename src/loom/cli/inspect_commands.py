@@ -34,8 +34,10 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 
 
 @click.command("list")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only runs in this status.")
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option(
+    "--status", type=click.Choice(_STATUSES), multiple=True, help="Only runs in this status. May be repeated."
+)
+@click.option("--workflow", metavar="NAME", multiple=True, help="Only runs of this workflow. May be repeated.")
 @click.option("--idle/--not-idle", default=None, help="Only runs that can(not) be moved from outside alone.")
 @click.option("--idle-longer-than", metavar="TIME", type=duration, help="Only runs idle for so long, as in 5m.")
 @click.option("--waiting-for", metavar="TYPE", help="Only runs that wait for an event of this type.")
@@ -67,6 +69,8 @@ def list_runs(
     results: bool,
     limit: int,
     tags: Sequence[tuple[str, str]],
+    status: Sequence[str],
+    workflow: Sequence[str],
     **given: Any,
 ) -> None:
     """List runs, newest first unless --order says otherwise."""
@@ -74,7 +78,13 @@ def list_runs(
     from loom.cli.status import list_page
 
     # The options have the names of the filters.
-    wanted = {**given, "tags": dict(tags), "include": "result" if results and as_json else None}
+    wanted = {
+        **given,
+        "status": [*status] or None,
+        "workflow": [*workflow] or None,
+        "tags": dict(tags),
+        "include": "result" if results and as_json else None,
+    }
     filters = cast("RunFilters", wanted)
 
     async def look(runs: Runs) -> tuple[TextPage, bool]:

@@ -12,6 +12,7 @@ waits and is not refused.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import select
 import signal
@@ -47,6 +48,8 @@ _POLL_S = 0.2
 """Seconds between two looks at the files, at a child and for signals."""
 _SHARE, _MAX_POLL_S = 20, 2.0
 """Looks take no more than one part in this many of the time, unless they would be this many seconds apart."""
+_PATIENCE_S = 10.0
+"""Seconds after which a line says that a child is still loading."""
 _BACKLOG = 2048
 _NAMED = 3
 """Files that a line names, at most."""
@@ -197,6 +200,10 @@ class _Stopping(Exception):
     """A signal has come."""
 
 
+class _Edited(Exception):
+    """Files have changed while a child was loading them."""
+
+
 class _Supervisor:
     def __init__(self, sockets: Sequence[socket.socket], logs: Logs) -> None:
         self._sockets = sockets
@@ -228,7 +235,11 @@ class _Supervisor:
     def _take(self, child: _Child, seen: Mapping[str, object], changed: Sequence[str]) -> int | None:
         """Let a child serve if it is good. An exit code if there is nothing to go on with."""
         began, is_first = time.monotonic(), not changed
-        loaded = child.report(self._check)
+        try:
+            loaded = child.report(_Watch(self, seen, changed).look)
+        except _Edited:
+            child.kill()  # it may never come to an end, and is out of date in any case
+            return None
         if loaded is not None:
             files = self._files.with_more(loaded) if not loaded.is_good else _WatchedFiles(loaded.files, loaded.folders)
             self._files = files.since(seen)
@@ -244,7 +255,7 @@ class _Supervisor:
             self._serving = None
         child.go()
         self._serving = child
-        if child.report(self._check) is None:
+        if child.report(self.check) is None:
             self._serving, code = None, child.wait()
             if is_first:
                 return code
@@ -259,20 +270,30 @@ class _Supervisor:
         before, pause = self._files.stamps(), _POLL_S
         while True:
             time.sleep(pause)
-            self._check()
+            self.check()
             if self._serving is not None and self._serving.code is not None:
                 code, self._serving = self._serving.wait(), None
                 self._logs.tell(f"The server has ended with {code}. It begins again with the next change.")
             began = time.monotonic()
             now = self._files.stamps()
-            pause = min(max(_POLL_S, _SHARE * (time.monotonic() - began)), _MAX_POLL_S)
+            pause = _pause_after(time.monotonic() - began)
             if (changed := self._files.changed(now)) and now == before:
                 return changed
             before = now
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise `_Stopping` if a signal has come."""
         if self._signals:
             raise _Stopping
+
+    def check_files(self, seen: Mapping[str, object]) -> None:
+        """Raise `_Edited` if files are not as they were."""
+        if any(stamp != seen.get(path) for path, stamp in self._files.stamps().items()):
+            raise _Edited
+
+    def tell(self, line: str) -> None:
+        """Show a line."""
+        self._logs.tell(line)
 
     def _stop(self, child: _Child) -> int:
         """Let a child stop in order. A further signal ends it at once."""
@@ -284,6 +305,29 @@ class _Supervisor:
                 child.signal(number)
             passed_on = len(self._signals)
         return child.wait()
+
+
+class _Watch:
+    """A look now and then while a child loads: for signals, and for edits, since a module may never end."""
+
+    def __init__(self, supervisor: _Supervisor, seen: Mapping[str, object], changed: Sequence[str]) -> None:
+        self._supervisor, self._seen, self._changed = supervisor, seen, changed
+        self._next_look = time.monotonic() + _POLL_S
+        self._patience_ends = time.monotonic() + _PATIENCE_S
+
+    def look(self) -> None:
+        """Look. `_Stopping` and `_Edited` say what has come."""
+        self._supervisor.check()
+        began = time.monotonic()
+        if began < self._next_look:
+            return
+        self._supervisor.check_files(self._seen)
+        ended = time.monotonic()
+        self._next_look = ended + _pause_after(ended - began)
+        if ended > self._patience_ends:
+            self._patience_ends = math.inf
+            what = f"{_names(self._changed)} changed, and" if self._changed else "The server"
+            self._supervisor.tell(f"{what} is still loading after {_PATIENCE_S:.0f} s. An edit begins anew.")
 
 
 class _Child:
@@ -374,6 +418,11 @@ class _WatchedFiles(NamedTuple):
     @property
     def _paths(self) -> set[str]:
         return {*self.files, *self.folders}
+
+
+def _pause_after(look_s: float) -> float:
+    """Return the seconds until the next look at files; the last one took `look_s`."""
+    return min(max(_POLL_S, _SHARE * look_s), _MAX_POLL_S)
 
 
 def _stamp(file: str) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +51,14 @@ async def _show(given: Mapping[str, Any]) -> None:
             async with serving(app, sockets) as server:
                 page = f"{server.url}/ui/"
                 logs.tell(f"Showing {safe_url(given['store'])}, read-only, at {page}. Stop with Ctrl-C.")
-                if given["opens"]:
+                if given["opens"] and _has_screen():
                     click.launch(page)
                 await stopped.wait()
+
+
+def _has_screen() -> bool:
+    """Tell whether a browser has a screen to open on.
+
+    On a server without one, what opens pages complains on the terminal, or takes the terminal for a browser of texts.
+    """
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -44,6 +44,11 @@ class InternalRunAdapter(Protocol):
     timeout, belongs into a task that resolves such a future.
     """
 
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        ...
+
     async def wait_receive(self) -> WorkflowTick:
         """Block until a tick arrives from outside."""
         ...
@@ -94,6 +99,11 @@ class RunAdapterDecorator:
 
     def __init__(self, inner: InternalRunAdapter) -> None:
         self.inner = inner
+
+    @property
+    def run_id(self) -> str:
+        """See `InternalRunAdapter`."""
+        return self.inner.run_id
 
     async def wait_receive(self) -> WorkflowTick:
         """See `InternalRunAdapter`."""

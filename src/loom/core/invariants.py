@@ -14,7 +14,7 @@ The state of a work item is a place in `InternalStepWorkerState`, so no field sa
 An item is *new* before the kernel has it. It ends *settled*, if its own work is over, or *dropped*, if its run is over.
 A run that failed keeps its items as they were, in its outcome, for a retry. A cancelled or parked run keeps them too.
 
-The kernel makes no other changes than the table lists. The diagram in `docs/architecture.md` is drawn from it, and one
+The kernel makes no other changes than the table lists. The picture in `docs/architecture.md` is drawn from it, and one
 test for each row makes that change happen.
 """
 
@@ -112,16 +112,6 @@ def states_of(worker: InternalStepWorkerState) -> dict[int, ItemState]:
     states.update((item, "suspended") for item in worker.suspended)
     states.update((item, "ready") for item in worker.ready)
     return states
-
-
-def diagram() -> str:
-    """Draw the table as the text of a Mermaid state diagram, in the order of its rows."""
-    lines = ["stateDiagram-v2"]
-    for before, event, after, _ in TABLE:
-        start = "[*]" if before == "new" else before
-        lines.append(f"    {start} --> {after}: {event}")
-    lines += [f"    {end} --> [*]" for end in ("settled", "dropped")]
-    return "\n".join(lines)
 
 
 def violations(state: BrokerState) -> list[str]:

@@ -79,9 +79,9 @@ class BodyTask:
 
     async def run(self, execution: StepExecution) -> None:
         """Run a body, then each one that was taken, while there is time."""
-        self._task, self._began_at = asyncio.current_task(), execution.host.now()
-        self._is_open, queue = False, self._queue
+        self._task, self._is_open, queue = asyncio.current_task(), False, self._queue
         try:
+            self._began_at = execution.host.now()
             if queue:
                 await _within(copy_context(), execution.work(), self)
             else:
@@ -101,6 +101,8 @@ class BodyTask:
             # Nobody asks what became of it. Its task would hold the error, whose frames hold the run and the task. The
             # context of the task holds the execution.
             error.__traceback__ = execution.task = None
+        except Exception as error:  # noqa: BLE001 - the engine's own, or of a decorator: no body raises here
+            execution.host.break_off(error)
         finally:
             self._task = None
             self.spread()

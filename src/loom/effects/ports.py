@@ -92,6 +92,10 @@ class Host(Protocol):
         """Let the run go on with what its bodies have told, if it does not know of it."""
         ...
 
+    def break_off(self, error: Exception) -> None:
+        """End the run in this process: a body cannot be run, for no fault of its own."""
+        ...
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         """Refuse what would be more than `max_unsaved`. In a thread, wait while much is unsaved."""
         ...

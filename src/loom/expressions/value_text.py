@@ -336,6 +336,17 @@ def _charset_of(content_type: Any) -> str:
     return charset
 
 
+def encode_text(text: str, charset: str) -> bytes:
+    """Text as bytes. Raises `FunctionError` for a charset that is not known, or that lacks one of the characters."""
+    codec = _CHARSETS.get(charset)
+    if codec is None:
+        raise FunctionError(f"'{charset}' is no charset that Loom knows")
+    try:
+        return text.encode(codec)
+    except UnicodeEncodeError as error:
+        raise FunctionError(f"the charset '{charset}' lacks a character of the text") from error
+
+
 def decode_text(data: bytes, charset: str) -> str:
     """Bytes as text. Bytes that mean nothing in the charset become U+FFFD, a byte-order mark is dropped."""
     codec = _CHARSETS.get(charset)

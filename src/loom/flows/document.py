@@ -8,8 +8,9 @@ flow. Input is text or data, never a file.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from functools import reduce
+from functools import cache, reduce
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
@@ -227,6 +228,34 @@ def parse_text(text: str) -> Any:
     except ValueError as error:
         raise DefinitionError([Problem("", str(error))]) from None
     return _yaml(text)
+
+
+def without_comments(text: str) -> str:
+    """Blank comments and trailing commas of a JSON text, which Azure's tools take. All else stays in its place."""
+    text = _comments().sub(lambda found: found[0] if found[0][0] == '"' else _blank().sub(" ", found[0]), text)
+    return _trailing_comma().sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+
+
+_TEXT = r'"(?:[^"\\]|\\.)*+"?'
+"""A text in JSON, also one without an end: possessive, so that reading it takes time in proportion to it."""
+
+
+@cache
+def _comments() -> re.Pattern[str]:
+    """Compile the pattern of a text or a comment, on first use."""
+    return re.compile(_TEXT + r"|//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?", re.DOTALL)
+
+
+@cache
+def _blank() -> re.Pattern[str]:
+    """Compile the pattern of what is blanked in a comment: lines keep their numbers."""
+    return re.compile(r"[^\r\n]")
+
+
+@cache
+def _trailing_comma() -> re.Pattern[str]:
+    """Compile the pattern of a text or a trailing comma, on first use."""
+    return re.compile(_TEXT + r"|,(?=\s*[}\]])", re.DOTALL)
 
 
 def _with_comma(error: json.JSONDecodeError) -> json.JSONDecodeError:

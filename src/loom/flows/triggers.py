@@ -17,12 +17,12 @@ from loom.flows.nodes.data import InitializeVariables
 from loom.flows.schema_checks import schema_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from loom.flows.program import Program, Trigger
 
 
-_REQUESTS = frozenset({"request", "manual"})
+REQUESTS = frozenset({"request", "manual"})
 """Types of triggers that a request fires."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 """Methods that a trigger may ask for."""
@@ -34,21 +34,25 @@ class FiringRefused(ValueError):
 
 def request_trigger(program: Program) -> Trigger | None:
     """Find the trigger that a request fires: one of its types, else the first; None if there is none."""
-    made_for_it = (trigger for trigger in program.triggers if trigger.type in _REQUESTS)
+    made_for_it = (trigger for trigger in program.triggers if trigger.type in REQUESTS)
     return next(made_for_it, program.triggers[0] if program.triggers else None)
 
 
 def fires_by_request(trigger: Trigger | None) -> bool:
     """Tell whether a trigger is made for requests. A flow without triggers is fired by any."""
-    return trigger is None or trigger.type in _REQUESTS
+    return trigger is None or trigger.type in REQUESTS
 
 
 def request_methods(trigger: Trigger | None) -> tuple[str, ...]:
     """List the methods of requests that fire a trigger: those that it names, POST if it names none."""
-    asked = _asked(trigger, "method")
+    named = named_methods(_asked(trigger, "method"))
+    return tuple(method for method in METHODS if method in named) or (() if named else ("POST",))
+
+
+def named_methods(asked: Any) -> set[str]:
+    """Read the methods that a trigger names: one, several with commas, or a list. They are in upper case."""
     texts = asked if isinstance(asked, list) else [asked]
-    named = {part.strip().upper() for text in texts if isinstance(text, str) for part in text.split(",")}
-    return tuple(method for method in METHODS if method in named) or (() if named - {""} else ("POST",))
+    return {part.strip().upper() for text in texts if isinstance(text, str) for part in text.split(",")} - {""}
 
 
 def relative_path(trigger: Trigger | None) -> str | None:
@@ -57,9 +61,9 @@ def relative_path(trigger: Trigger | None) -> str | None:
     return path.strip("/") or None if isinstance(path, str) else None
 
 
-def path_values(relative: str, path: str) -> dict[str, str] | None:
-    """Return the values that a path has for a relative path; None if it is another path."""
-    wanted, given = relative.split("/"), path.strip("/").split("/")
+def path_values(relative: str, given: Sequence[str]) -> dict[str, str] | None:
+    """Return the values that the segments of a path have for a relative path; None if it is another path."""
+    wanted = relative.split("/")
     if len(wanted) != len(given):
         return None
     values: dict[str, str] = {}
@@ -76,6 +80,11 @@ def _asked(trigger: Trigger | None, name: str) -> Any:
     definition = trigger.definition if trigger is not None else {}
     inputs = definition.get("inputs")
     return inputs[name] if isinstance(inputs, dict) and name in inputs else definition.get(name)
+
+
+def asks_before_it_fires(trigger: Trigger | None) -> bool:
+    """Tell whether a trigger has expressions, which `fired` evaluates with what the project gives."""
+    return trigger is not None and (bool(trigger.conditions) or trigger.split_on is not None)
 
 
 def fired(
@@ -96,6 +105,8 @@ def fired(
     problems = _schema_problems(trigger, outputs.get("body"))
     if problems:
         raise FiringRefused(" ".join(problems))
+    if not asks_before_it_fires(trigger):
+        return [outputs.get("body")]
     given = given or {}
     defaults = {each.name: each.default for each in program.parameters.values() if each.has_default}
     env = ContextEnvironment(

@@ -423,12 +423,20 @@ def limits_of(given: Limits | Mapping[str, Any] | None) -> Limits:
 
 
 def flow_of(text: str) -> Flow:
-    """A flow from the text that it was stored as."""
+    """Make a flow of the text that it was stored as. It loads although a new document with the text may be refused."""
     document, limits = stored_document(text)
-    program, problems = compile_flow(document, limits=limits, stored=True)
+    program, warnings = compile_flow(document, limits=limits, stored=True)
     if program is None:
-        raise DefinitionError(problem for problem in problems if problem.severity == "error")
-    return Flow(program, document, limits, [])
+        raise DefinitionError(problem for problem in warnings if problem.severity == "error")
+    return Flow(program, document, limits, warnings)
+
+
+def refusals_of(flow: Flow) -> list[Problem]:
+    """List why a stored flow would be refused as a new document."""
+    if not flow.warnings:
+        return []  # it need not be compiled anew to find that out
+    document, limits = stored_document(flow.document)
+    return [problem for problem in compile_flow(document, limits=limits)[1] if problem.severity == "error"]
 
 
 def _read(source: str | PathLike[str] | dict[str, Any]) -> tuple[dict[str, Any] | str, str]:

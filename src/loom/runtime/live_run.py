@@ -435,6 +435,12 @@ class LiveRun:
         if self._lane and self._wake is not None:
             self._wake(False)
 
+    def break_off(self, error: Exception) -> None:
+        """End the run in this process: its control loop raises the error."""
+        self._fault = error
+        if self._wake is not None:
+            self._wake(False)
+
     def _go_on(self, free: BodyTask | None, now: float) -> None:
         """Let the run go on within this call. The task that makes the call is free for the next body."""
         if free is not None and free.may_take(now):

@@ -182,7 +182,7 @@ class MemoryRuntime:
         run_id = run_id if run_id is not None else uuid.uuid4().hex
         if run_id in self._runs:
             raise RuntimeError(f"Workflow run with run_id '{run_id}' already exists.")
-        adapter = MemoryAdapter(loop, self._clock_on(loop))
+        adapter = MemoryAdapter(loop, self._clock_on(loop), run_id)
         outer = self._decorate(adapter) if self._decorate is not None else adapter
         definition = definition_of(workflow)
         if definition.is_verbose:

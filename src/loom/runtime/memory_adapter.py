@@ -44,12 +44,14 @@ class MemoryAdapter:
         "keeps_journal",
         "on_effect",
         "on_wake",
+        "run_id",
         "stream",
         "waiter",
     )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], run_id: str) -> None:
         self._loop = loop
+        self.run_id = run_id
         self.get_now = clock
         self._inbox: list[WorkflowTick] = []
         self._has_tasks = False

@@ -20,7 +20,7 @@ from loom.expressions.values import kind_of
 from loom.flows.beside import PARAMETER, SETTING, Beside, calls_of, forbidden_calls, names_of
 from loom.flows.compiler import compile_flow
 from loom.flows.diagnostics import DefinitionError, Problem, at, suggestion
-from loom.flows.document import parse_text, read_document
+from loom.flows.document import parse_text, read_document, without_comments
 from loom.flows.triggers import PARAMETER_TYPES, fits, parameter_problems
 from loom.runtime.flow import Flow, connection_problems, file_text, limits_of
 from loom.runtime.host_settings import HostSettings, host_settings
@@ -216,7 +216,7 @@ class ProjectReader:
         if self._leaves(path):
             return None
         try:
-            document = read_document(file_text(path), name=name)
+            document = read_document(self._text(path), name=name)
         except DefinitionError as error:
             self.problems += [FileProblem(path, problem) for problem in error.problems]
             return None
@@ -255,7 +255,7 @@ class ProjectReader:
         if self._leaves(path):
             return {}
         try:
-            data = parse_text(file_text(path))
+            data = parse_text(self._text(path))
         except DefinitionError as error:
             self.problems += [FileProblem(path, problem) for problem in error.problems]
             return {}
@@ -263,6 +263,11 @@ class ProjectReader:
             self.note(path, Problem("", f"the file must be an object, and it is {kind_of(data)}", spot=(1, 1)))
             return {}
         return data
+
+    def _text(self, path: Path) -> str:
+        """Read a file. Those of a project may have comments and trailing commas: Azure's tools take them."""
+        text = file_text(path)
+        return without_comments(text) if self._is_project else text
 
     def _leaves(self, path: Path) -> bool:
         """Tell whether a file is a link to somewhere outside of the project, and note it."""

@@ -114,6 +114,10 @@ async def _loops(runtime: RunClient, row: RunRow, tick: int | None) -> list[Loop
 # -- iterations --------------------------------------------------------------------------------------------------------
 
 
+_MOST_SLASHES = 500
+"""How many a path may have: each of them might begin the name of the action."""
+
+
 class ActionPlace(NamedTuple):
     """An action in a program, and the iterations around it."""
 
@@ -124,17 +128,22 @@ class ActionPlace(NamedTuple):
 
 def place_of(program: Program, path: str) -> ActionPlace | None:
     """Read a path such as `outer[2]/inner`, where the last part may have an iteration too; None: it names no action."""
-    *loops, last = path.split("/")
-    node = program.find(_INDEX.sub("", last))
-    if node is None:
+    if path.count("/") > _MOST_SLASHES:
         return None
-    parts = [(_INDEX.sub("", part), _INDEX.search(part)) for part in loops]
+    begin = 0  # of the last part: names may have slashes too
+    while (node := program.find(_INDEX.sub("", path[begin:]))) is None:
+        slash = path.find("/", begin)
+        if slash < 0:
+            return None
+        begin = slash + 1
     names = [program.nodes[loop].name for loop in node.loops]
-    if not loops:
+    if not begin:
         return ActionPlace(node, () if not names else None)
-    if [name for name, _ in parts] != names:
+    outer = "".join(rf"{re.escape(name)}(?:\[([0-9]{{1,15}})\])?/" for name in names)
+    found = re.fullmatch(outer, path[:begin], re.ASCII)
+    if found is None:
         return None
-    indexes = [int(found[1]) for _, found in parts if found is not None]
+    indexes = [int(index) for index in found.groups() if index is not None]
     return ActionPlace(node, tuple(indexes) if len(indexes) == len(names) else None)
 
 

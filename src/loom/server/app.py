@@ -212,7 +212,10 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-request")
     detail = {"not-found": "There is no such route.", "method-not-allowed": "This method is not known here."}
-    problem = ApiProblem(code, detail.get(code, "The request is not valid."), headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # the router has a set of them
+    problem = ApiProblem(code, detail.get(code, "The request is not valid."), headers=headers)
     return problem_response(problem, request.scope)
 
 

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from loom.store.direct_future import DirectFuture, call_when_done
-from loom.store.errors import KeyUnavailable, PartlyApplied, StoreUnavailable
+from loom.store.errors import KeyUnavailable, PartlyApplied, PayloadUnavailable, StoreUnavailable
 from loom.store.operations import Posted, Started
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Committer:
             except Exception as error:  # noqa: BLE001 - its caller gets it
                 self._note_failed(1, error)
                 self._tell([(entry, error)])
-                in_a_row = in_a_row + 1 if isinstance(error, StoreUnavailable) else 0
+                in_a_row = in_a_row + 1 if _blames_store(error) else 0
                 if in_a_row == _ENOUGH_FAILURES:
                     self._tell([(other, error) for other in group[index + 1 :]])
                     return
@@ -229,7 +229,7 @@ def _blames_store(error: Exception) -> bool:
     """Say whether an error tells that the store writes nothing at present, whatever it is given."""
     if isinstance(error, PartlyApplied):
         return all(isinstance(outcome, StoreUnavailable) for outcome in error.outcomes)
-    return isinstance(error, StoreUnavailable) and not isinstance(error, KeyUnavailable)
+    return isinstance(error, StoreUnavailable) and not isinstance(error, KeyUnavailable | PayloadUnavailable)
 
 
 def _has_written(result: Result) -> bool:

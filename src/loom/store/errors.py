@@ -146,5 +146,9 @@ class BadKeys(WrongKeys, ValueError):
     """The text of a keyring cannot be read."""
 
 
+class PayloadUnavailable(StoreUnavailable):
+    """A payload beside the store cannot be written or read now. What needs none is not concerned."""
+
+
 class KeyUnavailable(StoreUnavailable):
     """A value is encrypted or signed with a key that this process lacks; with that key, nothing is lost."""

@@ -1,8 +1,9 @@
 """Where payloads are kept: a folder, or the entries of the store itself.
 
-In a folder each run has a folder of its own, named by a digest of its id, with a file `run` that has the id. A payload
-is written to a temporary file that is synced and then renamed, and its folder is synced too. So a file that has the
-name of a payload is whole.
+In a folder each store has a folder of its own, which an entry of the store names. So several stores may be given the
+same folder, and a disk that is not mounted is told from a payload that is missing. In it each run has a folder, named
+by a digest of its id, with a file `run` that has the id. A payload is written to a temporary file that is synced and
+then renamed, and its folder is synced too. So a file that has the name of a payload is whole.
 
 In the store each run has one entry that lists its payloads, and each payload is an entry. The list is written first, so
 that no payload is forgotten.
@@ -11,7 +12,9 @@ that no payload is forgotten.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import re
 import time
 from contextlib import suppress
 from hashlib import blake2b
@@ -21,7 +24,8 @@ from uuid import uuid4
 import msgspec
 from typing_extensions import override
 
-from loom.store.errors import StoreUnavailable
+from loom.store.disk_sync import sync_file, sync_folder
+from loom.store.errors import CorruptEntry, PayloadUnavailable
 from loom.store.records import ABSENT
 
 if TYPE_CHECKING:
@@ -30,8 +34,12 @@ if TYPE_CHECKING:
 
     from loom.store.encrypted import Sealer
     from loom.store.ports import EntryStore
+    from loom.store.records import Entry
+
+_log = logging.getLogger("loom.store")
 
 _RUN = "run"
+_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 def place_of_run(run_id: str) -> str:
@@ -42,35 +50,81 @@ def place_of_run(run_id: str) -> str:
 class PayloadFolder:
     """Payloads as files. All processes that work on the store must see the same folder."""
 
-    def __init__(self, folder: Path, sealer: Sealer | None = None) -> None:
+    KIND: ClassVar = "payload folder"
+    """The kind of the entry that names the store's own folder in this one; its key is `KEY`."""
+    KEY: ClassVar = "name"
+
+    def __init__(self, folder: Path, store: EntryStore, sealer: Sealer | None = None) -> None:
         self.folder = folder
+        self._store = store
         self._sealer = sealer
+        self._own: Path | None = None
+        """The store's own folder; None until it is known, and if it has none yet."""
 
     @override
     def __str__(self) -> str:
         return f"the folder {self.folder}"
 
+    async def _found(self) -> Path | None:
+        """Return the store's own folder; None if it has kept nothing here so far."""
+        if self._own is None:
+            entry = await self._store.entry(self.KIND, self.KEY)
+            self._own = self.folder / self._name_in(entry) if entry is not None else None
+        return self._own
+
+    @staticmethod
+    def _name_in(entry: Entry) -> str:
+        name = entry.data.decode("ascii", "replace")
+        if _NAME.fullmatch(name) is None:  # a changed entry must not choose where files are written
+            raise CorruptEntry(entry.kind, entry.key, "it is not the name of a folder")
+        return name
+
+    async def _made(self) -> Path:
+        """Return the store's own folder. It is made before the entry that names it, and never again."""
+        while (own := await self._found()) is None:
+            name = uuid4().hex
+            await asyncio.to_thread(self._make, self.folder / name)
+            if await self._store.put_entry(self.KIND, self.KEY, name.encode(), expect=ABSENT) is None:
+                await asyncio.to_thread((self.folder / name).rmdir)  # another process has made one just now
+        return own
+
+    def _make(self, own: Path) -> None:
+        own.mkdir(parents=True)
+        sync_folder(self.folder)
+        sync_folder(self.folder.parent)
+
+    def _check(self, own: Path) -> None:
+        """Raise if the store's own folder is gone: then nothing is missing, and nothing may be written."""
+        if not own.is_dir():
+            raise PayloadUnavailable(
+                f"{self.folder} has no folder {own.name}, in which this store keeps its payloads. Is its disk mounted?"
+            )
+
     async def put(self, run_id: str, payloads: Mapping[str, bytes]) -> None:
         """See `PayloadPlace`."""
         try:
-            await asyncio.to_thread(self._put, run_id, payloads)
+            own = await self._made()
+            await asyncio.to_thread(self._put, own, run_id, payloads)
         except OSError as error:
-            raise StoreUnavailable(f"A payload of run {run_id!r} could not be written: {error}") from error
+            raise PayloadUnavailable(f"A payload of run {run_id!r} could not be written: {error}") from error
 
-    def _put(self, run_id: str, payloads: Mapping[str, bytes]) -> None:
-        folder = self._of(run_id)
-        if not (folder / _RUN).exists():
+    def _put(self, own: Path, run_id: str, payloads: Mapping[str, bytes]) -> None:
+        self._check(own)
+        folder = _folder_of(own, run_id)
+        try:
+            os.utime(folder / _RUN)
+        except FileNotFoundError:
             folder.mkdir(parents=True, exist_ok=True)
             self._write(folder, _RUN, run_id.encode("utf-8", "surrogatepass"))
-            for each in (folder.parent, self.folder, self.folder.parent):
-                _sync(each)
+            for each in (folder.parent, own):
+                sync_folder(each)
         for name, payload in payloads.items():
             try:
                 os.utime(folder / name)  # a purge that deletes old files must leave this one
             except FileNotFoundError:
                 sealed = self._sealer.seal(payload, "payload", run_id, name) if self._sealer is not None else payload
                 self._write(folder, name, sealed)
-        _sync(folder)
+        sync_folder(folder)
 
     @staticmethod
     def _write(folder: Path, name: str, data: bytes) -> None:
@@ -79,7 +133,7 @@ class PayloadFolder:
             with made.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
             made.replace(folder / name)
         except BaseException:
             with suppress(OSError):
@@ -88,19 +142,25 @@ class PayloadFolder:
 
     async def get(self, run_id: str, name: str) -> bytes | None:
         """See `PayloadPlace`."""
+        own = await self._found()
+        if own is None:
+            return None
         try:
-            data = await asyncio.to_thread((self._of(run_id) / name).read_bytes)
+            data = await asyncio.to_thread((_folder_of(own, run_id) / name).read_bytes)
         except FileNotFoundError:
+            self._check(own)
             return None
         except OSError as error:
-            raise StoreUnavailable(f"A payload of run {run_id!r} could not be read: {error}") from error
+            raise PayloadUnavailable(f"A payload of run {run_id!r} could not be read: {error}") from error
         if self._sealer is None:
             return data
         return self._sealer.unseal(data, run_id, f"the payload {name}", "payload", run_id, name)
 
     async def drop(self, run_id: str, before: float) -> None:
         """See `PayloadPlace`."""
-        await asyncio.to_thread(self._drop, self._of(run_id), before)
+        own = await self._found()
+        if own is not None:
+            await asyncio.to_thread(self._drop, _folder_of(own, run_id), before)
 
     def _drop(self, folder: Path, before: float) -> None:
         try:
@@ -108,9 +168,11 @@ class PayloadFolder:
         except FileNotFoundError:
             return
         for file in files:
-            # A run of the same id may begin just now, and use a file again. One that is out of the way is not touched.
             away = folder / f".{uuid4().hex}"
             with suppress(FileNotFoundError):
+                if file.stat().st_mtime >= before:
+                    continue
+                # A run of the same id may use it again just now. A file that is out of the way is not touched.
                 file.rename(away)
                 if away.stat().st_mtime >= before:
                     away.rename(file)
@@ -121,22 +183,28 @@ class PayloadFolder:
 
     async def runs(self, after: str = "", limit: int = 100) -> list[tuple[str, str]]:
         """See `PayloadPlace`."""
-        return await asyncio.to_thread(self._runs, after, limit)
+        own = await self._found()
+        return [] if own is None else await asyncio.to_thread(self._runs, own, after, limit)
 
-    def _runs(self, after: str, limit: int) -> list[tuple[str, str]]:
+    def _runs(self, own: Path, after: str, limit: int) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
-        for shelf in sorted(each for each in _names_in(self.folder) if each >= after[:2]):
-            for position in sorted(each for each in _names_in(self.folder / shelf) if each > after):
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    run_id = (self.folder / shelf / position / _RUN).read_bytes()
-                    found.append((position, run_id.decode("utf-8", "surrogatepass")))
+        for shelf in sorted(each for each in _names_in(own) if each >= after[:2]):
+            for position in sorted(each for each in _names_in(own / shelf) if each > after):
+                file = own / shelf / position / _RUN
+                try:
+                    found.append((position, file.read_bytes().decode("utf-8", "surrogatepass")))
+                except FileNotFoundError:
+                    continue  # it is dropped just now
+                except (OSError, UnicodeDecodeError) as error:
+                    _log.warning("A folder of payloads is left alone: %s does not name its run: %s", file, error)
                 if len(found) == limit:
                     return found
         return found
 
-    def _of(self, run_id: str) -> Path:
-        place = place_of_run(run_id)
-        return self.folder / place[:2] / place
+
+def _folder_of(own: Path, run_id: str) -> Path:
+    place = place_of_run(run_id)
+    return own / place[:2] / place
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -144,17 +212,6 @@ def _names_in(folder: Path) -> list[str]:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Payloads(msgspec.Struct, frozen=True):
@@ -182,7 +239,7 @@ class PayloadTable:
         place = place_of_run(run_id)
         while True:
             found = await self._store.entry(self.LISTS, place)
-            known = msgspec.json.decode(found.data, type=_Payloads) if found is not None else _Payloads(run_id)
+            known = _read(found) if found is not None else _Payloads(run_id)
             kept = {**known.kept, **dict.fromkeys(payloads, time.time())}
             listed = msgspec.json.encode(_Payloads(run_id, kept))
             expected = found.version if found is not None else ABSENT
@@ -204,7 +261,7 @@ class PayloadTable:
         found = await self._store.entry(self.LISTS, place)
         if found is None:
             return
-        known = msgspec.json.decode(found.data, type=_Payloads)
+        known = _read(found)
         if any(at >= before for at in known.kept.values()):
             return  # a run of the same id has begun
         keys = [f"{place}.{name}" for name in known.kept]
@@ -216,4 +273,17 @@ class PayloadTable:
     async def runs(self, after: str = "", limit: int = 100) -> list[tuple[str, str]]:
         """See `PayloadPlace`."""
         found = await self._store.entries(self.LISTS, after, limit)
-        return [(entry.key, msgspec.json.decode(entry.data, type=_Payloads).run_id) for entry in found]
+        named: list[tuple[str, str]] = []
+        for entry in found:
+            try:
+                named.append((entry.key, _read(entry).run_id))
+            except CorruptEntry as error:
+                _log.warning("Payloads are left alone: %s", error)
+        return named
+
+
+def _read(entry: Entry) -> _Payloads:
+    try:
+        return msgspec.json.decode(entry.data, type=_Payloads)
+    except msgspec.MsgspecError as error:
+        raise CorruptEntry(entry.kind, entry.key, str(error)) from error

@@ -239,9 +239,12 @@ class PayloadStore:
         position, dropped, before = "", 0, time.time() - grace_s
         while found := await self.place.runs(position):
             for position, run_id in found:  # noqa: B007 - the last one is where the next look begins
-                if await self.inner.get(run_id) is None:
-                    await self.place.drop(run_id, before)
-                    dropped += 1
+                try:
+                    if await self.inner.get(run_id) is None:
+                        await self.place.drop(run_id, before)
+                        dropped += 1
+                except Exception as error:  # noqa: BLE001 - one that cannot be swept must not keep the others
+                    _log.warning("Payloads of run %r stay until the next sweep: %s", run_id, error)
         return dropped
 
 
@@ -257,4 +260,4 @@ def payload_store(store: OwnedStore, place: str, above: int | None = None) -> Pa
     address = urlsplit(place)
     if address.scheme != "file" or address.netloc not in ("", "localhost") or not address.path.strip("/"):
         raise ValueError(f"payloads is 'table' or the URL of a folder such as file:///srv/payloads, not {place!r}.")
-    return PayloadStore(store, PayloadFolder(Path(url2pathname(address.path)), sealer), above, names)
+    return PayloadStore(store, PayloadFolder(Path(url2pathname(address.path)), store, sealer), above, names)

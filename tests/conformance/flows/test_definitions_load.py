@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
 
+from loom.effects.actions.binding import BUILT_IN_ACTIONS
+from loom.flows.action_types import spelt
 from loom.flows.compiler import compile_flow, program_of
 from loom.flows.document import document_text, read_document
+from loom.flows.nodes.external import ExternalCall
 from loom.flows.schemas import flow_schema
 
 OWN = Path(__file__).parent / "definitions"
@@ -55,6 +59,26 @@ def check(path: Path) -> list[str]:
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: getattr(path, "stem", "none"))
 def test_published_definitions_load(path):
     check(path)
+
+
+@pytest.mark.skipif(os.environ.get("LOOM_DEFINITIONS") is not None, reason="the page counts the definitions beside us")
+@pytest.mark.skipif(not isinstance(PUBLISHED[0], Path), reason=MISSING)
+def test_the_page_counts_what_runs_as_it_is():
+    wants: Counter[str] = Counter()
+    actions = 0
+    for path in PUBLISHED:
+        program, _ = compile_flow(path.read_text(encoding="utf-8"), name=path.stem)
+        assert program is not None
+        actions += len(program.nodes)
+        calls = [node.type for node in program.nodes if isinstance(node.operation, ExternalCall)]
+        wants.update(spelt(kind) for kind in calls if kind not in BUILT_IN_ACTIONS)
+    page = (REPOSITORY / "docs" / "logic-apps.md").read_text(encoding="utf-8")
+    asis = actions - wants.total()
+    said = f"over {len(PUBLISHED)} published definitions, which the tests load and run: all of them load. Of their "
+    said += f"{actions:,} actions {asis:,} run as they are, and {wants.total()} want a "
+    assert said in page
+    rows = "".join(f"| `{kind}` | {count} |\n" for kind, count in wants.most_common())
+    assert f"| type | actions |\n|---|---|\n{rows}\n" in page
 
 
 @pytest.mark.parametrize("path", sorted(OWN.iterdir()), ids=lambda path: path.name)

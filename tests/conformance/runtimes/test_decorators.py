@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from inspect import iscoroutinefunction
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from runtime_deployments import DATABASES, Deployment
 from runtime_watching import Watched, Witness, result, until, until_info
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, step
-from loom.core.adapter import RunAdapterDecorator
+from loom.core.adapter import InternalRunAdapter, RunAdapterDecorator
 from loom.core.run import Batch
 from loom.core.ticks import TickAddEvent, WorkflowTick
 from loom.store.errors import StoreUnavailable
@@ -200,3 +201,43 @@ async def test_a_decorator_that_cannot_be_made_parks_the_run(deployment: Deploym
     second = await deployment.open({"spread": Spread(witness)})
     await second.send_event("a", Word(text="x"))
     assert await result(await second.handler("a")) == [[0, 1, 2], "x"]
+
+
+def broken_at(method: str) -> type[RunAdapterDecorator]:
+    """Make decorators that fail in one of their methods; what steps send gets through."""
+    plain = getattr(RunAdapterDecorator, method)
+
+    def fails(self: RunAdapterDecorator, *given: Any) -> Any:
+        if given and getattr(given[0], "source", None) is not None:
+            return plain(self, *given)
+        raise LookupError(f"no {method}")
+
+    async def fails_later(self: RunAdapterDecorator, *_: Any) -> Any:
+        raise LookupError(f"no {method}")
+
+    return type("Broken", (RunAdapterDecorator,), {method: fails_later if iscoroutinefunction(plain) else fails})
+
+
+METHODS = [name for name, value in vars(RunAdapterDecorator).items() if callable(value) and name[0] != "_"]
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "close"])
+async def test_a_decorator_that_raises_parks_its_run_and_no_other(
+    deployment: Deployment, witness: Witness, method: str
+) -> None:
+    kind = broken_at(method)
+
+    def decorate(inner: InternalRunAdapter) -> InternalRunAdapter:
+        return kind(inner) if inner.run_id == "bad" else inner
+
+    workflows = {"spread": Spread(witness)}
+    first = await deployment.open(workflows, decorate=decorate)
+    for run_id in ("bad", "good"):
+        await first.start("spread", run_id=run_id)
+        await first.send_event(run_id, Word(text="x"))
+    info = await until_info(first, "bad", lambda info: info.parked)
+    assert f"no {method}" in (info.parked or "")
+    assert await result(await first.handler("good")) == [[0, 1, 2], "x"]
+    await deployment.close(first)
+    second = await deployment.open(workflows)
+    assert await result(await second.handler("bad")) == [[0, 1, 2], "x"]

@@ -222,3 +222,26 @@ async def test_a_fork_of_a_parked_run_has_its_depth(deployment: Deployment, witn
     assert "would be execution 6 in a row" in (info.parked or "")
     await runtime.resume("b", max_depth=11)
     assert await result(await runtime.handler("b")) == "done"
+
+
+class Stumbles(Cycle):
+    """Fails once, in the middle of its laps."""
+
+    @step
+    async def answer(self, ev: Ping) -> Pong:
+        self.witness.calls.append("answer")
+        if ev.left == 2 and self.witness.calls.count("answer") == 3:
+            raise ConnectionError("once")
+        return Pong(left=ev.left)
+
+
+async def test_a_retried_run_goes_on_with_its_depth(deployment: Deployment, witness: Witness) -> None:
+    """Five laps, of which the third fails: what is retried is as deep as it was."""
+    runtime = await deployment.open({"cycle": Stumbles(witness, max_depth=9)})
+    await start(runtime, "a", 5)
+    await until_info(runtime, "a", lambda info: info.status == "failed")
+    await runtime.retry("a")
+    info = await until_info(runtime, "a", lambda info: info.parked)
+    assert "would be execution 10 in a row" in (info.parked or "")
+    await runtime.resume("a", max_depth=11)
+    assert await result(await runtime.handler("a")) == "done"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runtime_deployments import KINDS, Deployment, new_deployment
@@ -131,6 +132,22 @@ async def test_what_cannot_be_imported(deployment: Deployment) -> None:
 
 async def _listed(runtime: DurableRuntime) -> set[str]:
     return {info.run_id async for info in runtime.list()}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"run_id": "\0"}, {"run_id": "x" * 5000}, {"run_id": ""}, {"workflow": "a\0"}, {"tags": {"": "x"}}],
+)
+async def test_names_that_no_store_could_keep_are_not_imported(deployment: Deployment, forged: dict[str, Any]) -> None:
+    """Such a run would be in lists, and nobody could ask for it, cancel it or delete it."""
+    runtime = await deployment.open({"talk": Talk()})
+    await runtime.start("talk", run_id="a")
+    await until_idle(runtime, "a")
+    export = json.loads(await runtime.export_run("a"))
+    export["run"]["row"] |= {"run_id": "b", **forged}
+    with pytest.raises(StoreError, match="This is not an exported run: "):
+        await runtime.import_run(json.dumps(export).encode())
+    assert [info.run_id async for info in runtime.list()] == ["a"]
 
 
 async def test_ended_runs_are_purged_without_a_trace(deployment: Deployment, witness: Witness) -> None:

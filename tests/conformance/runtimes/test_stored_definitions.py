@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -18,6 +19,7 @@ from loom import FlowEvent, StartEvent, StopEvent, step
 from loom.flows.document import digest_of
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable, NameTaken
+from loom.runtime.flow import flow_of
 
 GO = FlowEvent(name="Go", data={})
 
@@ -250,3 +252,36 @@ async def test_joining_again_makes_no_version_current(deployment: Deployment) ->
     runtime._lease_lost()
     await runtime.ready()
     assert await numbers(runtime) == ([1, 2], 2)
+
+
+def accepted_before(word: str) -> loom.Flow:
+    """A version as an earlier Loom has stored it: today two things in it are refused."""
+    facts = json.loads(version(word).document)
+    actions = facts["definition"]["actions"]
+    actions["said"]["name"] = "an alias"
+    actions["check"] = {"type": "if", "expression": "no expression", "actions": {}, "runAfter": {"said": ["Skipped"]}}
+    return flow_of(json.dumps(facts))
+
+
+async def test_versions_that_would_be_refused_today_are_worked_for_and_warned_of(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = f"one on {deployment.kind}", f"two on {deployment.kind}"  # a process warns once of a text
+    with pytest.raises(loom.DefinitionError):
+        loom.load(json.loads(accepted_before(one).document)["definition"])
+    first = await deployment.open(definitions=True)
+    for word in (one, two):
+        await first.definitions.put("flow", accepted_before(word))
+        await first.start("flow", run_id=word)
+        await until_idle(first, word)
+    await deployment.crash(first)
+    with caplog.at_level(logging.WARNING, "loom.durable"):
+        second = await deployment.open(definitions=True)
+        await second.start("flow", run_id="new")
+        assert [await said(second, each) for each in (one, two, "new")] == [one, two, two]
+    told = [record.message for record in caplog.records if "would be refused" in record.message]
+    assert {each.partition(" is worked for")[0] for each in told} == {
+        "Version 2 of the flow 'flow'", "An earlier version of the flow 'flow', with runs that are not over,"
+    }  # fmt: skip
+    assert all("actions.said.name: the action is named 'said' already" in each for each in told)
+    assert all(each.endswith("It has 1 more such problem.") for each in told)

@@ -276,6 +276,114 @@ async def test_a_full_disk_refuses_what_is_large_and_loses_nothing(
     assert [file for file in folder.folder.rglob(".*") if file.is_file()] == [], "no half-written file is left"
 
 
+async def test_stores_that_share_a_folder_leave_each_other_alone(folder: Place, tmp_path: Path) -> None:
+    """One address in the environment of a machine is the place of all its stores."""
+    database = MemoryDatabase()
+    other = Place(lambda: MemoryStore(database), folder.place, folder.folder)
+    async with folder.opened() as runtime, other.opened() as beside:
+        for each in (runtime, beside):
+            await each.start("reads", {"text": LARGE}, run_id="same")
+            await _idle(each, "same")
+        await runtime.start("reads", {"text": LARGE}, run_id="own")
+        await _idle(runtime, "own")
+        await beside.cancel("same")
+        await _over(beside, "same")
+        await beside.purge("same")
+        store = beside.store
+        assert isinstance(store, PayloadStore)
+        await store.sweep(-1.0)
+        for run_id in ("same", "own"):
+            await runtime.send_event(run_id, Document(text="end"))
+            assert await (await runtime.handler(run_id)) == f"{LARGE}|end"
+    async with folder.opened() as runtime:
+        assert [entry async for entry in runtime.history("own")], "and nothing is gone for readers"
+
+
+async def test_a_folder_that_is_not_mounted_parks_nothing_and_gets_nothing(folder: Place) -> None:
+    """The place where a disk belongs is there, and empty: what is written would be hidden by the disk later."""
+    async with folder.opened() as runtime:
+        await runtime.start("reads", {"text": LARGE}, run_id="a")
+        await _idle(runtime, "a")
+    mounted = folder.folder.rename(folder.folder.with_name("elsewhere"))
+    for is_there in (False, True):
+        if is_there:
+            folder.folder.mkdir()
+        async with folder.opened() as runtime:
+            await runtime.start("reads", {"text": "small"}, run_id=f"b {is_there}")
+            await _idle(runtime, f"b {is_there}")
+            with pytest.raises(StoreUnavailable, match=r"Is its disk mounted\?"):
+                await runtime.start("reads", {"text": LARGE}, run_id="c")
+            with pytest.raises(StoreUnavailable, match=r"Is its disk mounted\?"):
+                [entry async for entry in runtime.history("a")]
+            assert (await runtime.get("a")).parked is None
+        assert not folder.folder.exists() or not list(folder.folder.iterdir())
+    folder.folder.rmdir()
+    mounted.rename(folder.folder)
+    async with folder.opened() as runtime:
+        await runtime.send_event("a", Document(text="end"))
+        assert await (await runtime.handler("a")) == f"{LARGE}|end"
+
+
+async def test_what_cannot_be_kept_costs_no_other_run_its_commit(
+    folder: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with folder.opened() as runtime:
+        monkeypatch.setattr(payload_places.PayloadFolder, "_write", staticmethod(full))
+        texts = [LARGE, LARGE, LARGE, "small", LARGE, "small"]
+        starts = [runtime.start("reads", {"text": text}, run_id=str(n)) for n, text in enumerate(texts)]
+        done = await asyncio.gather(*starts, return_exceptions=True)
+        assert [isinstance(each, StoreUnavailable) for each in done] == [text is LARGE for text in texts]
+        assert runtime.committer.failing is None, "the store itself is well"
+
+
+@pytest.mark.parametrize("harm", [b"\xff\xfe", b"no\0run", None])
+async def test_a_folder_that_names_no_run_does_not_end_the_sweep(
+    folder: Place, harm: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with folder.opened() as runtime:
+        store = runtime.store
+        assert isinstance(store, PayloadStore)
+        names = [f"never begun {number}" for number in range(8)]
+        for name in names:
+            await store.place.put(name, {"p0": b"x"})
+        spoilt = sorted(folder.folder.glob("*/*/*/run"))[3]
+        if harm is None:
+            spoilt.unlink()
+            spoilt.mkdir()
+        else:
+            spoilt.write_bytes(harm)
+        await store.sweep(-1.0)
+        assert len(folder.files()) == 1, "what belongs to nobody knows whom is left alone"
+
+
+async def test_the_folder_of_a_run_keeps_its_name_while_it_has_a_payload(folder: Place) -> None:
+    async with folder.opened() as runtime:
+        store = runtime.store
+        assert isinstance(store, PayloadStore)
+        await store.place.put("gone", {"p0": b"x"})
+        for file in folder.folder.rglob("run"):
+            os.utime(file, (0.0, 0.0))
+        await store.place.put("gone", {"p0": b"x"})
+        await store.place.drop("gone", time.time() - 60.0)
+        assert await store.place.runs() != [], "the sweep finds it later"
+        await store.sweep(-1.0)
+        assert folder.files() == []
+
+
+async def test_an_entry_that_was_changed_does_not_choose_where_files_are(folder: Place) -> None:
+    async with folder.opened() as runtime:
+        await runtime.start("reads", {"text": LARGE}, run_id="a")
+        await _idle(runtime, "a")
+        await runtime.store.put_entry(payload_places.PayloadFolder.KIND, "name", b"../../home")
+    async with folder.opened() as runtime:
+        with pytest.raises(loom.CorruptRecord, match="it is not the name of a folder"):
+            await runtime.start("reads", {"text": LARGE}, run_id="b")
+        await runtime.start("reads", {"text": "small"}, run_id="c")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

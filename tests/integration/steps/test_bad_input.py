@@ -301,3 +301,9 @@ async def test_waiting_after_the_end_of_the_step_is_refused():
 
     result = await asyncio.wait_for(Leaks(timeout=2).run(), 60)
     assert "start" in result
+
+
+@pytest.mark.parametrize("data", [5, [], "{}", None])
+def test_a_saved_context_that_is_no_dict_is_refused_as_others_are(data: Any):
+    with pytest.raises(ContextSerdeError, match="invalid format: a dict is wanted"):
+        Context.from_dict(Waits(), data)

@@ -287,6 +287,34 @@ async def test_running_steps_from_outside():
     assert handler.ctx.is_running is False
 
 
+async def test_a_sender_learns_that_the_run_has_ended():
+    handler = Plain().run()
+    await handler
+    with pytest.raises(WorkflowRuntimeError, match="it takes no event any more"):
+        handler.ctx.send_event(Go())
+    with pytest.raises(WorkflowRuntimeError, match="it takes no event any more"):
+        await handler.send_event(Go())
+
+
+async def test_what_is_no_event_is_refused_in_a_step():
+    refused: list[BaseException] = []
+
+    class Wrong(Workflow):
+        @step
+        async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            for call in (ctx.write_event_to_stream, ctx.send_event):
+                try:
+                    call(5)
+                except Exception as error:  # noqa: BLE001 - the test looks at it
+                    refused.append(error)
+            ctx.write_event_to_stream(None)
+            return StopEvent()
+
+    handler = Wrong().run()
+    assert [type(event) async for event in handler.stream_events()] == [StopEvent]
+    assert [type(error) for error in refused] == [TypeError, WorkflowRuntimeError]
+
+
 async def test_context_of_a_live_run_cannot_start_another():
     workflow = Waits(timeout=5)
     handler = workflow.run()

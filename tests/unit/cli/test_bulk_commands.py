@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import pytest
 from cli_rig import data, failure, good, loom, until_end
 from server_rig import Serving
+
+from loom.api.requests import RunFilters
+from loom.cli.app import runs
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -59,3 +64,27 @@ def test_over_a_server(flows: object) -> None:
         told = server.data("runs", "pause", "--workflow", "Order", "--yes")
         assert (told["matched"], told["done"], told["finished"]) == (2, 2, True)
         assert server.good("runs", "cancel", "--id-prefix", "a", "--yes") == "cancel: 1 of 1 run done, 0 failed.\n"
+
+
+def test_every_filter_of_lists_is_an_option() -> None:
+    # The page writes down the command for whatever its list is filtered by.
+    wanted = {*get_type_hints(RunFilters)} - {"order", "include"}
+    for name in ("cancel", "delete", "pause", "resume", "retry"):
+        found = {parameter.name for parameter in runs.commands[name].params}
+        assert wanted - found == set(), name
+
+
+def test_several_statuses_and_workflows_mean_any_of_them() -> None:
+    stored("a", "b")
+    good("run", "shop.py:Double", "--run-id", "d")
+    good("runs", "cancel", "a")
+    until_end("a")
+    both = ("--status", "cancelled", "--status", "completed")
+    assert {run["run_id"] for run in data("runs", "list", *both)} == {"a", "d"}
+    assert {run["run_id"] for run in data("runs", "list", *both, "--workflow", "Order", "--workflow", "None")} == {"a"}
+    assert data("runs", "delete", *both, "--dry-run")["matched"] == 2
+    assert data("runs", "delete", *both, "--workflow", "Order", "--dry-run")["sample"] == ["a"]
+    for option in (["--not-asleep"], ["--not-waiting"], ["--updated-after", "1d"], ["--not-idle"]):
+        assert "d" in data("runs", "delete", "--status", "completed", *option, "--dry-run")["sample"], option
+    assert data("runs", "delete", "--parent", "d", "--dry-run")["matched"] == 0
+    assert data("runs", "cancel", "--idle-longer-than", "1h", "--dry-run")["matched"] == 0

@@ -159,7 +159,7 @@ def test_a_missing_payload_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("LOOM_PAYLOADS_ABOVE", "64")
     run("one")
     assert good("db", "verify") == "Runs: 1 (1 chained).\n"
-    for file in (tmp_path / "payloads").glob("*/*/p*"):
+    for file in (tmp_path / "payloads").glob("*/*/*/p*"):
         file.unlink()
     broken = loom("db", "verify")
     assert broken.exit_code == 1

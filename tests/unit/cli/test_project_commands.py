@@ -62,6 +62,11 @@ def test_validate_of_a_broken_project_tells_errors_and_warnings(shop: Path) -> N
     assert result.exit_code == 1
 
 
+def test_places_are_right_below_comments(shop: Path) -> None:
+    write("app", **{"parameters.json": '// {\n{\n  /* [ */ "n": {"type": "Int", "value": "x"},\n}'})
+    assert "app/parameters.json:3:32: error: n.value: the value is String" in loom("validate", "app").output
+
+
 def test_run_takes_the_folder_of_a_workflow_and_its_siblings(shop: Path) -> None:
     parent = next(shape for shape in shapes() if shape.workflow == "Parent")
     parent.write(Path())

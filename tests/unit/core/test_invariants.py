@@ -1,9 +1,8 @@
-"""Every invariant can be broken, and says so; every row of the table of a work item happens, and the docs show it."""
+"""Every invariant can be broken, and says so; every row of the table of a work item happens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev, read_field
@@ -11,7 +10,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import ANY, sleep_key, wait_key
-from loom.core.invariants import TABLE, Change, TracedDraft, change_of, diagram, violations, wrong_moves
+from loom.core.invariants import TABLE, Change, TracedDraft, change_of, violations, wrong_moves
 from loom.core.persistent import EMPTY_FIFO, Fifo
 from loom.core.state import BrokerState, Child, Outcome, StepSpec
 from loom.core.ticks import (
@@ -114,7 +113,6 @@ def test_wrong_workers_are_told() -> None:
 
 
 WIDE = StepSpec("work", (START.name, A.name), num_workers=2)
-PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 
 def begun(*specs: StepSpec) -> Rig:
@@ -256,9 +254,3 @@ def test_row_counts_for_its_ticks_only(before: str, after: str, tick: WorkflowTi
 def test_traced_draft_makes_the_same_state() -> None:
     rig = begun().event().wait(1)
     assert TracedDraft(rig.state, rig.planner, read_field).freeze() == rig.state
-
-
-def test_the_page_shows_the_table() -> None:
-    blocks = PAGE.read_text("utf-8").split("```mermaid\n")[1:]
-    shown = [block.partition("\n```")[0] for block in blocks if block.startswith("stateDiagram")]
-    assert diagram() in shown

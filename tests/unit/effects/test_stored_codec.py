@@ -337,6 +337,9 @@ class Desk:
     def tell(self) -> None:
         """See `Host`."""
 
+    def break_off(self, error: Exception) -> None:
+        raise error
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         pass
 

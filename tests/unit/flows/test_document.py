@@ -8,7 +8,7 @@ import pytest
 
 from loom.flows.compiler import compile_flow, load_program, program_of
 from loom.flows.diagnostics import DefinitionError
-from loom.flows.document import digest_of, document_text, read_document, stored_document
+from loom.flows.document import digest_of, document_text, parse_text, read_document, stored_document, without_comments
 from loom.flows.limits import Limits
 
 DEFINITION = {"triggers": {"manual": {"type": "Request"}}, "actions": {"A": {"type": "Compose", "inputs": 1}}}
@@ -255,3 +255,27 @@ def test_parameters_of_a_resource_have_the_values_beside_the_definition():
         assert found["c"] == 5
         assert "d" not in found
     assert declared["b"]["defaultValue"] == {}, "what was given is left as it is"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('// first\n{"a": 1, /* in\nbetween */ "b": 2}', {"a": 1, "b": 2}),
+        ('{"a": [1, 2, ], // last\n}', {"a": [1, 2]}),
+        ('{"a": "http://x/*y*/, ]", "b": "\\"//", }', {"a": "http://x/*y*/, ]", "b": '"//'}),
+        ('{"a": 1} // to the end', {"a": 1}),
+        ('{"a": 1} /* without an end', {"a": 1}),
+    ],
+)
+def test_comments_and_trailing_commas_are_blanked(text: str, value: object):
+    plain = without_comments(text)
+    assert parse_text(plain) == value
+    assert [len(line) for line in plain.splitlines()] == [len(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "text", ['"' + '\\"' * 300_000, "/" * 600_000, "/*" * 300_000, ", " * 300_000, '{"a": 1, // "']
+)
+def test_what_is_no_json_stays_none_and_takes_time_in_proportion(text: str):
+    with pytest.raises(DefinitionError):
+        parse_text(without_comments(text) or "{")

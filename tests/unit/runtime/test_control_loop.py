@@ -419,7 +419,7 @@ class Driven:
 
 
 def new_adapter() -> MemoryAdapter:
-    return MemoryAdapter(asyncio.get_running_loop(), time.time)
+    return MemoryAdapter(asyncio.get_running_loop(), time.time, "r")
 
 
 async def turns(count: int = 3) -> None:

@@ -46,7 +46,7 @@ def outside(reason: str) -> WorkflowTick:
 def on_adapter(main: Callable[[MemoryAdapter, Tasks], Awaitable[Any]]) -> Any:
     async def run() -> Any:
         loop = asyncio.get_running_loop()
-        adapter = MemoryAdapter(loop, loop.time)
+        adapter = MemoryAdapter(loop, loop.time, "r")
         return await main(adapter, Tasks(adapter))
 
     return run_virtual(run())
@@ -101,7 +101,7 @@ def test_alarm_survives_a_decorator_that_receives_by_itself() -> None:
 
     async def run() -> list[Any]:
         loop = asyncio.get_running_loop()
-        adapter = Own(MemoryAdapter(loop, loop.time))
+        adapter = Own(MemoryAdapter(loop, loop.time, "r"))
         tasks = Tasks(adapter)
         began = loop.time()
         loop.call_later(50, adapter.send_event, outside("a"))

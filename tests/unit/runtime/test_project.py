@@ -342,10 +342,23 @@ async def test_a_recurrence_takes_parameters_and_settings_of_the_project(tmp_pat
 
 
 def test_unreadable_json_is_told_with_its_line(tmp_path: Path) -> None:
-    told = problems(tmp_path, connections='{\n "a": 1,\n}', main='{"definition": [}')
+    told = problems(tmp_path, connections='{\n "a": 1,,\n}', main='{"definition": [}')
     assert told[0].startswith("connections.json: (document): this is not JSON: ")
     assert told[0].endswith("at line 2, column 8")
     assert told[1].startswith("Main/workflow.json: (document): this is not JSON: ")
+
+
+async def test_files_may_have_comments_and_trailing_commas(tmp_path: Path) -> None:
+    """The tools of Azure take them, and people write them."""
+    main = "// what it does\n" + json.dumps(reading("http://@{parameters('host')}"), indent=1)
+    folder = project(
+        tmp_path,
+        main=main,
+        parameters='{"host": {"type": "String", /* from the settings */ "value": "@appsetting(\'HOST2\')",},}',
+        local='{"IsEncrypted": false, "Values": {"HOST2": "x//y"} // of mine\n}',
+        **{"host.json": '{\n  // the host\n  "version": "2.0",\n}'},
+    )
+    assert await answer(folder) == "http://x//y"
 
 
 def test_parameters_of_the_wrong_type_are_refused(tmp_path: Path) -> None:

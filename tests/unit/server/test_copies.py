@@ -43,6 +43,19 @@ async def test_a_run_that_is_imported_goes_on(served: Served, client: httpx2.Asy
     assert (await client.get("/v1/runs/a", params={"wait": 30})).json()["status"] == "completed"
 
 
+async def test_a_run_of_a_handler_moves_too(served: Served, client: httpx2.AsyncClient) -> None:
+    """Clients of the handlers start runs with tags that no other caller may choose."""
+    begun = await client.post("/workflows/asks/run-nowait", json={"start_event": {"topic": "tea"}, "handler_id": "h"})
+    assert begun.status_code == 200, begun.text
+    await served.until_waiting("h")
+    export = (await client.get("/v1/runs/h/export")).json()
+    assert export["run"]["row"]["tags"] == {"handler": "h"}
+    await moved(client, "h")
+    assert (await client.put("/v1/runs/h/export", json=export)).status_code == 201
+    await served.until_waiting("h")
+    assert (await client.get("/handlers/h")).json()["status"] == "running"
+
+
 async def test_what_is_no_export_is_refused(served: Served, client: httpx2.AsyncClient) -> None:
     export = await exported(served, client)
     row = export["run"]["row"]

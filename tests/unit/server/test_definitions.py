@@ -232,9 +232,7 @@ async def test_validating_stores_nothing_and_runs_nothing(client: httpx2.AsyncCl
 async def test_a_document_that_is_only_judged_holds_up_none_that_is_put(client: httpx2.AsyncClient) -> None:
     """A key with scope `read` judges documents: whatever these take, `PUT` has a lock and a thread of its own."""
     sums = [f"@add(1, {number})" for number in range(6000)]  # each one new, for known ones are not compiled again
-    large = document(
-        actions={f"A{n}": {"type": "compose", "inputs": sums[20 * n : 20 * n + 20]} for n in range(300)}
-    )
+    large = document(actions={f"A{n}": {"type": "compose", "inputs": sums[20 * n : 20 * n + 20]} for n in range(300)})
     judging = [asyncio.ensure_future(client.post("/v1/definitions/validate", json=large)) for _ in range(3)]
     await asyncio.sleep(0)
     assert (await client.put("/v1/definitions/f", json=document())).status_code == 201

@@ -77,6 +77,11 @@ TABLE: dict[str, Row] = {
         {"R": answers("@triggerOutputs()['relativePathParameters']['id']")},
         "GET", 200, OWN, "a b", "/o/a%20b",
     ),
+    "a slash in a value": Row(
+        asks("GET", relativePath="/o/{id}/{more}"),
+        {"R": answers("@triggerOutputs()['relativePathParameters']")},
+        "GET", 200, OWN, {"id": "feature/1", "more": "ü%2F"}, "/o/feature%2F1/%C3%BC%252F/",
+    ),
     "another path": Row(asks("GET", relativePath="/o/{id}"), {"R": answers()}, "GET", 404, {}, "not-found", "/p/1"),
     "a path too many": Row({}, {"R": answers()}, "POST", 404, {}, "not-found", "/more"),
     # which outcome
@@ -111,6 +116,9 @@ TABLE: dict[str, Row] = {
                  {**OWN, "content-type": "image/png"}, b"\x00\x01"),
     "a text": Row({}, {"R": answers("grüß")}, "POST", 200,
                   {**OWN, "content-type": "text/plain; charset=utf-8"}, "grüß"),
+    "a text in another charset": Row(
+        {}, {"R": answers("grüß", headers={"Content-Type": "text/csv; charset=iso-8859-1"})}, "POST", 200,
+        {**OWN, "content-type": "text/csv; charset=iso-8859-1"}, "grüß".encode("latin-1")),
     "a text that looks like JSON": Row({}, {"R": answers('{"a": 1}')}, "POST", 200,
                                        {**OWN, "content-type": "text/plain; charset=utf-8"}, '{"a": 1}'),
     "JSON": Row({}, {"R": answers([1, None])}, "POST", 200, {**OWN, "content-type": "application/json"}, [1, None]),

@@ -117,6 +117,20 @@ async def test_iterations_come_in_pages_newest_first(nested: httpx2.AsyncClient)
     assert (await nested.get(f"/v1/runs/n/iterations?{foreign}")).status_code == 400
 
 
+async def test_names_with_slashes_are_no_paths(served: Served, client: httpx2.AsyncClient) -> None:
+    inner = {"type": "foreach", "foreach": "@createArray(1, 2)", "actions": {"of/it": {"type": "compose", "inputs": 1}}}
+    outer = {"type": "foreach", "foreach": "@createArray(7)", "actions": {"in/it": inner}}
+    assert (await client.put("/v1/definitions/slashes", json={"actions": {"all/of": outer}})).status_code == 201
+    assert (await client.post("/v1/runs?wait=60", json={"workflow": "slashes", "run_id": "s"})).status_code == 201
+    for path, rounds in {"all/of": [0], "all/of[0]/in/it": [1, 0], "in/it": [1, 0]}.items():
+        items = (await get(client, "/v1/runs/s/iterations", path=path))["items"]
+        assert [each["iteration"] for each in items] == rounds, path
+    [one] = (await get(client, "/v1/runs/s/actions", path="all/of[0]/in/it[1]/of/it"))["items"]
+    assert (one["path"], one["outputs"]) == ("all/of[0]/in/it[1]/of/it", 1)
+    for wrong in ("it", "of[0]/in/it", "all/of[0]/it", "/" * 600):
+        assert (await client.get("/v1/runs/s/iterations", params={"path": wrong})).status_code == 400, wrong
+
+
 async def test_one_repetition_of_an_action(nested: httpx2.AsyncClient) -> None:
     [one] = (await get(nested, "/v1/runs/n/actions", path="Rows[1]/Twice[0]/Product"))["items"]
     assert (one["path"], one["status"], one["outputs"]) == ("Rows[1]/Twice[0]/Product", "Succeeded", 0)

@@ -74,12 +74,18 @@ export function unreachable(): ApiError {
   });
 }
 
+/** A file of the page that the server does not have: it has been updated since the page was opened. */
+export function partMissing(): ApiError {
+  return new ApiError({ status: 404, code: "part-missing", title: "A part of this page is missing", detail: "The server may have been updated since the page was opened." });
+}
+
 const ADVICE: Record<string, string> = {
+  "part-missing": "Reload the page. What you typed is kept.",
   unreachable: "Check that `loom serve` is running. This page tries again by itself, and what you typed is kept.",
-  unauthenticated: "Log in with a key. An operator makes one with: loom keys create NAME --scope read,event",
+  unauthenticated: "Log in with a key. An operator makes one with `loom keys create NAME --scope read,event`.",
   forbidden: "Your key lacks the scope for this, or is limited to other workflows. Ask an operator for another key.",
   csrf: "The session of this page is out of date. Reload the page and try again.",
-  "read-only": "This page shows a store without an engine (loom ui). Run the shown command, or open the page of `loom serve`.",
+  "read-only": "This page shows a store without an engine (`loom ui`). Run the shown command, or open the page of `loom serve`.",
   "run-not-found": "It may have been deleted or pruned, or your key may not see its workflow.",
   "definition-not-found": "No worker serves this workflow, and none was stored under this name.",
   "run-finished": "The run has ended. Start one like it, fork it, or retry it if it failed.",

@@ -1,5 +1,5 @@
 /** What a workflow's graph says: its nodes as a tree of containers, their kinds, their states in a run, and their words. */
-import type { Graph, GraphNode, Loop, StepCounts } from "../api/types";
+import type { Graph, GraphNode, Loop, StepCounts as Counted, Waiter } from "../api/types";
 import { count, duration, plural } from "./format";
 import type { Tone } from "./status";
 
@@ -159,12 +159,24 @@ export function around(item: Item): Item[] {
 
 // -- States ----------------------------------------------------------------------------------------------------------
 
-export type NodeState = "executing" | "waiting" | "delayed" | "queued" | "failed" | "completed" | "none";
+/** What became of a step or action. `asleep` are executions in `ctx.sleep`, which the server counts as waiting. */
+export type StepCounts = Counted & { asleep?: number };
+
+/** Tell executions that sleep from those that wait for an event or a child: only these have a waiter. */
+export function withSleepers(steps: readonly Counted[], waiters: readonly Waiter[]): StepCounts[] {
+  return steps.map((step) => {
+    const asleep = step.waiting - waiters.filter((waiter) => waiter.step === step.node).length;
+    return asleep > 0 ? { ...step, waiting: step.waiting - asleep, asleep } : step;
+  });
+}
+
+export type NodeState = "executing" | "waiting" | "delayed" | "asleep" | "queued" | "failed" | "completed" | "none";
 
 export const NODE_STATES: Record<NodeState, { label: string; tone: Tone; mark: string }> = {
   executing: { label: "executing", tone: "busy", mark: "▶" },
   waiting: { label: "waiting", tone: "wait", mark: "?" },
   delayed: { label: "retrying", tone: "warn", mark: "↻" },
+  asleep: { label: "asleep", tone: "calm", mark: "☾" },
   queued: { label: "queued", tone: "calm", mark: "…" },
   failed: { label: "failed", tone: "bad", mark: "✕" },
   completed: { label: "completed", tone: "ok", mark: "✓" },
@@ -174,7 +186,7 @@ export const NODE_STATES: Record<NodeState, { label: string; tone: Tone; mark: s
 /** What goes on matters more than what has been: the first of these that holds names the node. */
 export function nodeState(counts: StepCounts | undefined): NodeState {
   if (!counts) return "none";
-  for (const state of ["executing", "waiting", "delayed", "queued", "failed", "completed"] as const) if (counts[state] > 0) return state;
+  for (const state of ["executing", "waiting", "delayed", "asleep", "queued", "failed", "completed"] as const) if ((counts[state] ?? 0) > 0) return state;
   return "none";
 }
 
@@ -192,7 +204,7 @@ export interface Tally {
 /** Counts to show beside a state: all but a lone one of the state itself. */
 export function tallies(counts: StepCounts | undefined): Tally[] {
   if (!counts) return [];
-  const found = (["completed", "failed", "executing", "waiting", "delayed", "queued"] as const).filter((state) => counts[state] > 0).map((state) => ({ state, value: counts[state] }));
+  const found = (["completed", "failed", "executing", "waiting", "delayed", "asleep", "queued"] as const).map((state) => ({ state, value: counts[state] ?? 0 })).filter((tally) => tally.value > 0);
   return found.length === 1 && found[0]?.value === 1 ? [] : found;
 }
 

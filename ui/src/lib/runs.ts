@@ -147,8 +147,11 @@ function firstLine(text: string): string {
 
 const plain = (text: string, at: string | null = null): Summary => ({ text, at, tone: "plain" });
 
+/** Milliseconds after which a timer counts as missed: no worker has taken it. A list of a cluster may be some seconds late. */
+const MISSED_MS = 30_000;
+
 /** What a run waits for, why it stands, or what it failed with. */
-export function summaryOf(run: Run): Summary {
+export function summaryOf(run: Run, now = 0): Summary {
   if (run.error && (run.status === "failed" || run.error.code === "unanswered" || run.error.code === "result-unreadable")) {
     const text = run.error.code === "unanswered" ? "No worker answers." : `${run.error.step ? `${run.error.step}: ` : ""}${run.error.type ? `${shortType(run.error.type)}: ` : ""}${run.error.message}`;
     return { text: firstLine(text), at: null, tone: run.status === "failed" ? "bad" : "warn" };
@@ -160,7 +163,9 @@ export function summaryOf(run: Run): Summary {
   const asks = waitsFor(run);
   if (run.paused) return plain(asks ? `Paused. ${asks.text}` : "Paused: it starts nothing until it is resumed.");
   if (asks) return asks;
-  if (run.asleep) return run.next_timer_at ? plain("Goes on", run.next_timer_at) : plain("Asleep until a timer is due.");
+  if (run.asleep && !run.next_timer_at) return plain("Asleep until a timer is due.");
+  if (run.asleep && Date.parse(run.next_timer_at as string) < now - MISSED_MS) return { text: "No worker has gone on with it. It was due", at: run.next_timer_at, tone: "warn" };
+  if (run.asleep) return plain("Goes on", run.next_timer_at);
   return plain("");
 }
 

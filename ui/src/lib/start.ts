@@ -26,11 +26,11 @@ export function startBody(given: StartGiven): Record<string, unknown> {
   };
 }
 
-/** The words of `loom workflow start` that do the same. */
+/** The words of `loom runs start` that do the same. */
 export function startCommand(given: StartGiven): string[] {
   const pair = ([name, value]: [string, unknown]): string => `${name}=${JSON.stringify(value)}`;
   return [
-    "workflow",
+    "runs",
     "start",
     given.workflow,
     ...(given.input === undefined ? [] : [JSON.stringify(given.input)]),

@@ -26,10 +26,19 @@ export interface WorkflowRow {
   counts: WorkflowCounts | null;
 }
 
+/** The counts of a workflow: zeros if it has no runs, null if this store does not count by workflow. */
+export function countsOf(name: string, counts: Counts | null): WorkflowCounts | null {
+  if (!counts?.workflows) return null;
+  const found = counts.workflows.find((each) => each.workflow === name);
+  if (found) return found;
+  if (counts.workflows.length === 0 && counts.total !== 0) return null;
+  return { workflow: name, total: 0, running: 0, completed: 0, failed: 0, cancelled: 0, idle: 0, asleep: 0, waiting: 0, paused: 0, parked: 0, stuck: 0 };
+}
+
 /** Put definitions and counts together by name: runs may be left of a workflow whose code nobody has. */
 export function workflowRows(definitions: readonly Definition[], counts: Counts | null): WorkflowRow[] {
   const byName = new Map<string, WorkflowRow>();
-  for (const definition of definitions) byName.set(definition.name, { name: definition.name, definition, counts: null });
+  for (const definition of definitions) byName.set(definition.name, { name: definition.name, definition, counts: countsOf(definition.name, counts) });
   for (const each of counts?.workflows ?? []) byName.set(each.workflow, { name: each.workflow, definition: byName.get(each.workflow)?.definition ?? null, counts: each });
   return [...byName.values()].sort((a, b) => a.name.localeCompare(b.name));
 }

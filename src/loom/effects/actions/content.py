@@ -17,7 +17,7 @@ from loom.effects.actions.outcomes import plain
 from loom.effects.off_loop import MAX_VALUES, OFF_LOOP_BYTES, aside
 from loom.expressions.errors import FunctionError
 from loom.expressions.strings import percent_decode_bytes
-from loom.expressions.value_text import count_values, decode_text, envelope, envelope_bytes, is_deeper
+from loom.expressions.value_text import count_values, decode_text, encode_text, envelope, envelope_bytes, is_deeper
 from loom.expressions.values import INT_MAX, INT_MIN
 
 FORM = "application/x-www-form-urlencoded"
@@ -42,8 +42,19 @@ def encode_content(body: Any, content_type: str) -> tuple[bytes, str]:
         if media_type(content_type) == FORM:
             return urlencode({key: text_of(value) for key, value in body.items()}).encode(), content_type
     if isinstance(body, str):
-        return body.encode("utf-8", "replace"), content_type or "text/plain; charset=utf-8"
+        return _text_bytes(body, content_type), content_type or "text/plain; charset=utf-8"
     return json_text(body).encode(), content_type or "application/json"
+
+
+def _text_bytes(text: str, content_type: str) -> bytes:
+    """Write a text in the charset that its content type names, or in UTF-8 if that cannot be."""
+    charset = parameter_of(content_type, "charset").lower()
+    if charset not in ("", "utf-8", "utf8"):
+        try:
+            return encode_text(text, charset)
+        except FunctionError:
+            pass  # a reader makes more of UTF-8 than of nothing
+    return text.encode("utf-8", "replace")
 
 
 class TooManyValues(ValueError):

@@ -25,7 +25,7 @@ from loom.flows.lowering.external import connection_use
 from loom.flows.lowering.fields import condition
 from loom.flows.program import Parameter, Trigger, Value
 from loom.flows.schema_checks import schema_check
-from loom.flows.triggers import PARAMETER_TYPES, fits
+from loom.flows.triggers import METHODS, PARAMETER_TYPES, REQUESTS, fits, named_methods
 
 if TYPE_CHECKING:
     from loom.flows.beside import Beside
@@ -125,6 +125,7 @@ def _trigger(low: Lowering, name: str, part: Located, loom: bool) -> Trigger:
     if not isinstance(data.get("type"), str):
         low.problems.error(part.path, "a trigger needs a 'type'")
     _check_recurrence(low, source)
+    _check_methods(low, source)
     split_on = source.top("splitOn")
     return Trigger(
         name=name,
@@ -138,6 +139,15 @@ def _trigger(low: Lowering, name: str, part: Located, loom: bool) -> Trigger:
         split_on=low.value(split_on, lenient=loom) if split_on is not None and split_on.value is not None else None,
         connection=connection_use(source),
     )
+
+
+def _check_methods(low: Lowering, source: ActionSource) -> None:
+    """Warn of methods that no request comes with: a trigger that names no other cannot be fired."""
+    part = source.field("method") if source.type in REQUESTS else None
+    unknown = named_methods(part.value).difference(METHODS) if part is not None else ()
+    if part is not None and unknown:
+        message = f"no request fires a trigger by the method {', '.join(sorted(unknown))}"
+        low.problems.warn(part.path, message, f"known are {', '.join(METHODS)}")
 
 
 def _schema(low: Lowering, source: ActionSource) -> Any:

@@ -6,7 +6,6 @@ Variables belong to the run, and one action on one of them is one indivisible ch
 from __future__ import annotations
 
 from decimal import Decimal
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -193,6 +192,8 @@ def _csv_cell(cell: str) -> str:
 
 
 def _html(rows: list[list[str]]) -> str:
+    from html import escape  # with all names of characters, which few flows need
+
     head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

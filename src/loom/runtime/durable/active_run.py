@@ -81,7 +81,7 @@ class ActiveRun(LiveRun):
         on_end: Callable[[LiveRun], None],
     ) -> None:
         row = stored.row
-        inner = MemoryAdapter(watcher.loop, clock)
+        inner = MemoryAdapter(watcher.loop, clock, row.run_id)
         core = Run(code.planner, state, code.codec.field, limit=_LIMIT)
         weight, covered = (len(stored.snapshot.data), stored.snapshot.ticks) if stored.snapshot else (0, 0)
         tail = weight, sum(len(chunk.data) for chunk in stored.chunks), covered

@@ -27,7 +27,15 @@ from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.metrics import OTHER
 from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
 from loom.runtime.durable.problems import is_notice, problem_of
-from loom.runtime.durable.recovery import is_cancel, parked_again, read_message, replay, replay_aside
+from loom.runtime.durable.recovery import (
+    asks_to_end,
+    cancelled_unread,
+    is_cancel,
+    parked_again,
+    read_message,
+    replay,
+    replay_aside,
+)
 from loom.runtime.durable.residence import ABSENT, BUSY, Slot, transition
 from loom.runtime.logs import about, log_release
 from loom.runtime.tracing import find_tracing
@@ -245,14 +253,42 @@ class ActiveRuns:
             # It may be ours by now: the next scan tries again.
             self._strand(run_id, "store failed", "Run %s could not be taken up: %s", error)
         except CorruptRecord as error:
-            _log.error("Run %s is parked: %s", run_id, error, extra=about(run_id))
-            await self._park(run_id, str(error))
+            if not await self._end_unread(run_id, error):
+                _log.error("Run %s is parked: %s", run_id, error, extra=about(run_id))
+                await self._park(run_id, str(error))
         except Exception as error:  # noqa: BLE001 - what is stored and the registered code do not fit; other runs go on
             # What is wrong with an input, the message tells.
             seen = None if isinstance(error.__cause__, ValidationError) else error
             told = described(error)
             _log.error("Run %s is parked, not taken up: %s", run_id, told, exc_info=seen, extra=about(run_id))
             await self._park(run_id, f"It could not be taken up: {told}")
+
+    async def _end_unread(self, run_id: str, reason: CorruptRecord) -> bool:
+        """End a run that cannot be read, if it was asked to stop; with a clean-up step, by force. False if it was not.
+
+        A run whose row or mail cannot be read is not ended either.
+        """
+        try:
+            row = await self._store.get(run_id)
+            code = self._codes.get(row.workflow) if row is not None else None
+            if row is None or row.owner != self.fence:
+                return False
+            if not asks_to_end(run_id, await self._store.inbox(run_id, 0), code):
+                return False
+            end = cancelled_unread(row, str(reason), self.links, self.fence, self._clock(), self.downtime)
+            if not await self.submit(end):
+                return False
+        except CorruptRecord:
+            return False
+        except StoreUnavailable as error:
+            self._strand(run_id, "store failed", "Run %s could not be ended: %s", error)
+            return True
+        _log.warning("Run %s is cancelled as it is: %s", run_id, reason, extra=about(run_id))
+        self.metrics.of_workflow(row.workflow).count("cancelled")
+        self._tell(run_id, "given up")
+        self.committed(run_id)
+        self._endings.wake(run_id, None)
+        return True
 
     async def _claimed_with_message(self, run_id: str, claim: asyncio.Future[Result]) -> Registration | NotClaimed:
         return self.admission.place_of(run_id) if await claim else "given up"
@@ -366,6 +402,8 @@ class ActiveRuns:
             self._strand(run_id, "messages unread", "The mail of run %s could not be read: %s", error)
         except CorruptRecord as error:
             await self._park_active(run, str(error))
+        except Exception as error:  # noqa: BLE001 - a decorator of the run took a message and did not pass it on
+            await self._park_active(run, f"An error of the engine: {described(error)}", error)
 
     # -- parking ------------------------------------------------------------------------------------------------------
 
@@ -400,10 +438,10 @@ class ActiveRuns:
         await self._park(run_id, reason, is_poison=is_new)  # it explains the deaths before it, and none after
         self.probation.on_acquitted()
 
-    async def _park_active(self, run: ActiveRun, reason: str) -> None:
+    async def _park_active(self, run: ActiveRun, reason: str, cause: Exception | None = None) -> None:
         """Park a run that cannot be told what is stored for it. It leaves memory, and nothing is deleted."""
         if self.runs.get(run.run_id) is run:
-            _log.error("Run %s is parked: %s", run.run_id, reason, extra=about(run.run_id))
+            _log.error("Run %s is parked: %s", run.run_id, reason, exc_info=cause, extra=about(run.run_id))
             commit = run.commit_under_way
             self._tell(run.run_id, "cannot go on")
             run.abort()

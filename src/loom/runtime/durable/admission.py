@@ -20,7 +20,6 @@ still for ever.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import sys
@@ -495,12 +494,16 @@ class MemoryLimit:
 
 def _use_few_heaps() -> None:
     """Have the threads share heaps, so that the memory that one of them frees is of use to the others."""
+    import ctypes  # few processes have a limit of memory
+
     option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if option is not None:
         option(_M_ARENA_MAX, _ARENAS)
 
 
 def _give_back(is_thorough: bool) -> None:
+    import ctypes
+
     if is_thorough:
         collect_all()
     else:

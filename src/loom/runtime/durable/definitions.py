@@ -13,7 +13,7 @@ from loom.flows.diagnostics import DefinitionError, did_you_mean
 from loom.flows.document import digest_of
 from loom.runtime.durable.catalog import CATALOG
 from loom.runtime.durable.names import OWN
-from loom.runtime.durable.registration import FlowRegistration
+from loom.runtime.durable.registration import FlowRegistration, warn_of_refusals
 from loom.runtime.durable.stored_definitions import (
     DEFINITIONS,
     DefinitionNotFound,
@@ -204,7 +204,8 @@ class Definitions(DefinitionNumbers):
         text = await self.text_of(name, version)
         try:
             # In a thread, for a large document takes its time.
-            return await aside("replay", _ready_flow, text)
+            what = f"Version {version.number} of the flow {name!r}"
+            return await aside("replay", _ready_flow, text, what)
         except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
 
@@ -261,7 +262,10 @@ class Definitions(DefinitionNumbers):
             return
         known = {*runtime.codes, *await runtime.catalog.names("", _PAGE)}
         known |= {each.key for each in await store.entries(DEFINITIONS, "", _PAGE)}
-        hint = did_you_mean(name, (each for each in known if not each.startswith(OWN)))
+        known = {each for each in known if not each.startswith(OWN)}
+        # A class that was registered without a name goes by `module.Class`.
+        of_class = sorted(each for each in known if each.rpartition(".")[2].lower() == name.lower())
+        hint = f" Did you mean '{of_class[0]}'?" if of_class else did_you_mean(name, known)
         if hint:
             raise DefinitionNotFound(name, "is not known here", hint)
 
@@ -317,8 +321,9 @@ class Definitions(DefinitionNumbers):
         return True
 
 
-def _ready_flow(text: str) -> Flow:
+def _ready_flow(text: str, what: str) -> Flow:
     """A flow whose planner is made too, for those who will work for it."""
     flow = flow_of(text)
+    warn_of_refusals(flow, what)
     flow_planner(flow.document.encode())
     return flow

@@ -299,4 +299,6 @@ def ending_of(published: Published | None, row: RunRow, codec: StoredEventCodec)
             return WorkflowCancelledByUser()
         case _:
             pass
+    if row.head.status == "cancelled":
+        return WorkflowCancelledByUser()  # it could not be read, so its stream was left as it was
     return WorkflowRuntimeError(f"Run {row.run_id} has ended ({row.head.status}), but its stream does not say how.")

@@ -73,11 +73,21 @@ def check_run_id(run_id: object) -> None:
         raise ValueError(f"The run_id {run_id!r} is kept for Loom's own runs: choose another one.")
 
 
-def check_tags(tags: dict[str, str]) -> None:
-    """The same for the keys and values of tags; a value may be empty."""
+def check_stored_names(run_id: str, workflow: str, tags: dict[str, str]) -> None:
+    """Raise a `ValueError` if no store could keep the names of a run that comes from another store."""
+    check_name("A run_id", run_id)
+    check_name("The name of a workflow", workflow)
+    check_tags(tags, of_callers=False)
+
+
+def check_tags(tags: dict[str, str], *, of_callers: bool = True) -> None:
+    """Raise a `ValueError` for the key or value of a tag that cannot be; a value may be empty.
+
+    Callers cannot choose the tags by which a server knows its handlers.
+    """
     for key, value in tags.items():
         check_name("The key of a tag", key)
-        if key in HANDLER_TAGS:
+        if of_callers and key in HANDLER_TAGS:
             raise ValueError(f"The tag {key!r} says which handler of a server a run belongs to: use another name.")
         if value != "":
             check_name(f"The tag {key!r}", value)

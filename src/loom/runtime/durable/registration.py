@@ -6,6 +6,7 @@ class is that of the authoring style, since styles differ in what a run begins w
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
 from loom.flows.nodes.external import ExternalCall
 from loom.runtime.durable.names import check_workflow
-from loom.runtime.flow import FlowDefinition, bodies_of, connection_problems, flow_of, with_given
+from loom.runtime.flow import FlowDefinition, bodies_of, connection_problems, flow_of, refusals_of, with_given
 from loom.runtime.lru_cache import text_cache
 from loom.runtime.planners import STEPS, flow_planner
 from loom.steps.errors import WorkflowRuntimeError, described
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.step_config import StepConfig
     from loom.store.records import StoredRun
+
+_log = logging.getLogger("loom.durable")
 
 
 def registration_of(
@@ -372,7 +375,19 @@ class FlowRegistration(Registration):
 @text_cache(most=64, bytes_in_all=4 << 20)
 def _version(text: str) -> FlowDefinition:
     """A version that is not current any more: many runs may have it, so it is compiled once."""
-    return FlowDefinition(flow_of(text))
+    flow = flow_of(text)
+    warn_of_refusals(flow, f"An earlier version of the flow {flow.name!r}, with runs that are not over,")
+    return FlowDefinition(flow)
+
+
+def warn_of_refusals(flow: Flow, what: str) -> None:
+    """Tell the log of a stored flow that would be refused as a new document; `what` names it there."""
+    refusals = refusals_of(flow)
+    if refusals:
+        more = len(refusals) - 1
+        others = f" It has {more} more such problem{'s' * (more > 1)}." if more else ""
+        message = "%s is worked for as it was stored. A new document with it would be refused: %s.%s"
+        _log.warning(message, what, refusals[0], others)
 
 
 class RemoteDefinition:

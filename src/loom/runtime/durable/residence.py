@@ -24,7 +24,7 @@ While a slot is busy (starting, claiming, loading, releasing, draining, parking)
 comes for the run then is noted in `wanted`, and told again as soon as the slot is not busy any more. Without that, an
 event that arrives after its run was read from the store, and before it is in memory, would wait for the next one.
 
-The diagram in `docs/architecture.md` is drawn from the table. `tests/property/test_residence_laws.py` holds it to its
+The picture in `docs/architecture.md` is drawn from the table. `tests/property/test_residence_laws.py` holds it to its
 laws: acknowledged input always has a way to a load, no run is loaded twice at once, and an absent run holds nothing.
 """
 
@@ -196,16 +196,3 @@ def transition(slot: Slot, fact: Fact) -> tuple[Slot, tuple[Action, ...]]:
         after, actions = transition(Slot(row.after), "notified")
         return after, (*row.actions, *(action for action in actions if action not in row.actions))
     return Slot(row.after, wanted=row.after != "stranded"), row.actions  # the next scan takes the stranded
-
-
-def diagram() -> str:
-    """Draw the table as the text of a Mermaid state diagram. Rows between the same states share an arrow.
-
-    Rows that change no state are left out: they only note that something has come, or bring the run its messages.
-    """
-    arrows: dict[tuple[State, State], list[str]] = {}
-    for row in TABLE:
-        if row.before != row.after:
-            arrows.setdefault((row.before, row.after), []).append(row.fact)
-    lines = [f"    {before} --> {after}: {' / '.join(facts)}" for (before, after), facts in arrows.items()]
-    return "\n".join(["stateDiagram-v2", "    [*] --> absent", *lines])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from loom.runtime.durable import history
 from loom.runtime.durable.fork_changes import ForkMaker
-from loom.runtime.durable.names import can_be_kept, check_run_id
-from loom.store.errors import RunActive, RunExists, RunNotFound
+from loom.runtime.durable.names import can_be_kept, check_run_id, check_stored_names
+from loom.store.errors import RunActive, RunExists, RunNotFound, StoreError
 from loom.store.operations import ImportRun, PurgeRuns
 
 if TYPE_CHECKING:
@@ -48,7 +48,12 @@ async def import_run(client: RunClient, data: bytes) -> str:
     """Store a run that was exported, and return its id."""
     await client.ready()
     client.check_heads()
-    stored = client.signed_import(history.unpacked(data, client.now(), await client.downtime()))
+    unpacked = history.unpacked(data, client.now(), await client.downtime())
+    try:
+        check_stored_names(unpacked.row.run_id, unpacked.row.workflow, unpacked.row.tags)
+    except ValueError as error:
+        raise StoreError(f"This is not an exported run: {error}") from error
+    stored = client.signed_import(unpacked)
     if not await client.committer.submit(ImportRun(stored)):
         why, advice = "so the exported one cannot take its place", "Delete that one first, or use another store"
         raise RunExists(stored.row.run_id, why, advice)

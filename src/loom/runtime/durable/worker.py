@@ -20,7 +20,6 @@ from loom.runtime.durable.admission import MemoryLimit
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.flow_client import FlowClient
 from loom.runtime.durable.handle import Handles, RunHandle
-from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registration import (
     FlowRegistration,
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState
     from loom.runtime.durable.active_run import ActiveRun
     from loom.runtime.durable.active_runs import ActiveRuns
+    from loom.runtime.durable.registration import Registration
     from loom.runtime.durable.schedules import ScheduleInfo
     from loom.runtime.flow import Flow
     from loom.runtime.watchdog import LoopWatch
@@ -118,7 +118,11 @@ class WorkerRuntime(RunClient, ABC):
         """The addresses at which services call back."""
         self.services = services_for(self, self._settings)
         """What the actions of flows find in this process."""
-        told = hook_codes(self._settings)
+        told: dict[str, Registration] = {}
+        if self._settings.on_problem is not None or self._settings.webhook is not None:
+            from loom.runtime.durable.problem_run import hook_codes  # with retries, which few processes need at start
+
+            told = hook_codes(self._settings)
         self.codes |= told
         self.problems = Problems(store, [name.rpartition(".")[2] for name in told], self._settings.problem_interval)
         """The hooks that are told of runs with problems."""

@@ -340,7 +340,7 @@ class StepLanes:
                     self._delayed[timer] = lane, lane.begin(DELAY, d.at, self._tick, item.attempts + 1), item.id
 
     def _close_all(self, *, parked: bool) -> None:
-        """The run is over, or cleans up: nothing goes on. If it is parked, its bodies have stopped, and it still waits."""
+        """End what is open: the run is over, or cleans up. If parked, its bodies have stopped, and it still waits."""
         for number, item in list(self._items.items()):
             self._stop(item, CANCELLED)
             if not parked:

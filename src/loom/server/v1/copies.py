@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
-from loom.runtime.durable.names import check_name, check_tags
+from loom.runtime.durable.names import check_stored_names
 from loom.server.answers import etag
 from loom.server.call import new_id
 from loom.server.caller_limits import check_open
@@ -91,8 +91,7 @@ def _check(call: Call, body: Any) -> None:
     """Refuse what is no export, a run of another id, and one that is out of the key's reach."""
     try:
         row = msgspec.convert(body, _Export).run.row
-        check_name("The name of a workflow", row.workflow)
-        check_tags(row.tags)
+        check_stored_names(row.run_id, row.workflow, row.tags)
     except (TypeError, ValueError) as error:
         raise invalid(f"This is not an exported run: {error}", "/run/row") from error
     if new_id("run_id", row.run_id) != call.run_id():

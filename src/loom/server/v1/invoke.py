@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -26,6 +27,7 @@ from loom.flows.calls import FlowEnd, FlowResponse
 from loom.flows.nodes.external import Response as ResponseAction
 from loom.flows.triggers import (
     FiringRefused,
+    asks_before_it_fires,
     fired,
     path_values,
     relative_path,
@@ -120,10 +122,11 @@ async def invoke(call: Call) -> Response:
     _check_trigger(call, trigger)
     parameters = await _parameters(call, program)
     request = await received(call, OWN_QUERIES if is_signed else ("wait",))
-    start = _start(trigger, request, call.request.path_params.get("path", ""), parameters)
+    start = _start(trigger, request, _segments(call), parameters)
     outputs = {"headers": start.headers, **start.outputs, "body": start.body}
     try:
-        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, flow.flow.given())
+        given = flow.flow.given() if asks_before_it_fires(trigger) else None
+        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, given)
     except (FiringRefused, WorkflowRuntimeError) as error:
         raise invalid(str(error)) from error
     if not bodies or (trigger is not None and trigger.split_on is not None):
@@ -183,15 +186,28 @@ async def _parameters(call: Call, program: Program) -> dict[str, Any]:
     return {known[name.lower()].name if name.lower() in known else name: value for name, value in values.items()}
 
 
-def _start(trigger: Trigger | None, request: Received, path: str, parameters: dict[str, Any]) -> FlowStartEvent:
+def _segments(call: Call) -> list[str]:
+    """Split what comes after the address before it is decoded, so that a slash in a value makes no new segment."""
+    path: str = call.request.path_params.get("path", "")
+    raw: bytes | None = call.request.scope.get("raw_path")
+    if raw is None:
+        return path.strip("/").split("/")
+    before = call.request.scope["path"].count("/") - path.count("/")
+    rest = raw.decode("latin-1").split("/", before)[-1] if path else ""
+    return [unquote(segment) for segment in rest.strip("/").split("/")]
+
+
+def _start(
+    trigger: Trigger | None, request: Received, given: Sequence[str], parameters: dict[str, Any]
+) -> FlowStartEvent:
     outputs: dict[str, Any] = {"queries": request.queries}
     relative = relative_path(trigger)
     if relative is not None:
-        values = path_values(relative, path)
+        values = path_values(relative, given)
         if values is None:
             raise ApiProblem("not-found", f"The flow's trigger takes paths such as /{relative[:200]}.")
         outputs["relativePathParameters"] = values
-    elif path:
+    elif any(given):
         raise ApiProblem("not-found", "The flow's trigger has no relative path.")
     name = trigger.name if trigger is not None else ""
     return FlowStartEvent(

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from loom.store.disk_sync import SQLITE_PRAGMAS
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.sqlite.rows import types_of
 
@@ -32,6 +33,7 @@ _WRITER = (
     "PRAGMA temp_store = memory",
     "PRAGMA journal_mode = wal",
     "PRAGMA synchronous = full",
+    *SQLITE_PRAGMAS,
     "PRAGMA wal_autocheckpoint = 1000",
     "PRAGMA journal_size_limit = 67108864",
 )

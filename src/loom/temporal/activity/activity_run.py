@@ -410,6 +410,10 @@ class ActivityRun:
     def tell(self) -> None:
         """See `Host`."""
 
+    def break_off(self, error: Exception) -> None:
+        """Let the activity fail, which the cluster tries again."""
+        raise error
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         """Do nothing: a body here needs no room."""
 

@@ -120,6 +120,9 @@ class ActionHost:
     def tell(self) -> None:
         """See `Host`."""
 
+    def break_off(self, error: Exception) -> None:
+        raise error
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         pass
 

@@ -18,6 +18,7 @@ from loom.effects.actions.content import (
     TooManyValues,
     decode_content,
     decode_content_off_loop,
+    encode_content,
     parameter_of,
 )
 from loom.effects.actions.exchange import AnswerRefused
@@ -93,6 +94,21 @@ CONTENT_TYPES = {
 @pytest.mark.parametrize("given", CONTENT_TYPES)
 def test_parameters_of_a_content_type(given: str) -> None:
     assert parameter_of(given, "charset") == CONTENT_TYPES[given]
+
+
+@pytest.mark.parametrize(
+    ("charset", "sent"),
+    [
+        ("iso-8859-1", b"\xfc"),
+        ("UTF-16", b"\xfc\x00"),
+        ("utf-8", "ü".encode()),
+        ("us-ascii", "ü".encode()),
+        ("nonsense", "ü".encode()),
+    ],
+)
+def test_a_text_is_written_in_the_charset_that_its_type_names(charset: str, sent: bytes) -> None:
+    kind = f"text/plain; charset={charset}"
+    assert encode_content("ü", kind) == (sent, kind)
 
 
 LONG = 400_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loom.expressions import ContextEnvironment, ExpressionError
-from loom.flows.compiler import load_program
+from loom.flows.compiler import compile_flow, load_program
+from loom.flows.document import read_document
 from loom.flows.program import ActionRetryPolicy
 
 COMPOSE = {"type": "Compose", "inputs": 1}
@@ -314,6 +315,18 @@ def test_errors_name_the_place_in_the_action():
     with pytest.raises(ExpressionError) as raised:
         value(ENV)
     assert raised.value.path == "inputs.a[0]"
+
+
+@pytest.mark.parametrize(
+    ("method", "unknown"),
+    [("OPTIONS", "OPTIONS"), (["get", "fetch"], "FETCH"), ("get, x", "X"), ("put", ""), (None, ""), ("", "")],
+)
+def test_a_method_that_no_request_comes_with_is_warned_of(method: object, unknown: str):
+    trigger = {"type": "Request", "inputs": {"method": method}}
+    _, problems = compile_flow(read_document({"triggers": {"t": trigger}, "actions": {}}))
+    told = [(each.path, each.message) for each in problems]
+    wanted = ("triggers.t.inputs.method", f"no request fires a trigger by the method {unknown}")
+    assert told == ([wanted] if unknown else [])
 
 
 def test_parameters_triggers_and_outputs():

@@ -1,8 +1,7 @@
-"""The table of a run's residence: every row happens as it says, nothing else does, and the docs show it."""
+"""The table of a run's residence: every row happens as it says, nothing else does."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,11 +16,9 @@ from loom.runtime.durable.residence import (
     Row,
     Slot,
     State,
-    diagram,
     transition,
 )
 
-PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
 STATES: tuple[State, ...] = get_args(State)
 FACTS: tuple[Fact, ...] = get_args(Fact)
 
@@ -94,9 +91,3 @@ def test_run_is_not_claimed_before_its_commit_has_settled() -> None:
     assert slot == Slot("draining", wanted=True)
     assert transition(slot, "commit settled") == (Slot("claiming"), ("claim",))
     assert transition(Slot("draining"), "commit settled") == (ABSENT, ())
-
-
-def test_the_page_shows_the_table() -> None:
-    blocks = PAGE.read_text("utf-8").split("```mermaid\n")[1:]
-    shown = [block.partition("\n```")[0] for block in blocks if block.startswith("stateDiagram")]
-    assert diagram() in shown

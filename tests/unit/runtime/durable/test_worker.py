@@ -222,6 +222,16 @@ async def test_a_typo_in_a_name_is_answered_with_the_name_that_is_known() -> Non
         assert (await worker.start("something-else", run_id="s")).run_id == "s"
 
 
+async def test_the_name_of_a_class_is_answered_with_the_whole_name() -> None:
+    async with loom.connect("memory://") as runtime:
+        runtime.register(Quick)
+        whole = f"{__name__}.Quick"
+        assert whole in runtime.codes
+        for name in ("Quick", "quick"):
+            with pytest.raises(DefinitionNotFound, match=rf"'{name}' is not known here\. Did you mean '{whole}'\?"):
+                await runtime.start(name)
+
+
 async def test_a_typo_in_an_input_is_answered_with_the_field() -> None:
     class Topic(loom.StartEvent):
         topic: str
