@@ -75,6 +75,10 @@ screenshots: $(READY) browser ## Take the pictures of docs/ui.md anew
 pictures: $(READY) ## Draw the pictures of the docs anew from the code's tables
 	@$(BIN)/python tools/pictures.py $(ARGS)
 
+.PHONY: recording
+recording: $(READY) ## Record the demo in a terminal as docs/images/demo.svg
+	@$(BIN)/python tools/recording.py $(ARGS)
+
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
 	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)

@@ -23,9 +23,10 @@ KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
 
 _NAME = re.compile(rf"[a-z0-9]+(?:-[a-z0-9]+)*\.({'|'.join(KINDS)})\.md")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_END = re.compile(r"""[.!?)][`"')*]*\Z""")
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 _UNRELEASED = "## [Unreleased]"
-_LONGEST_LINE = 200
+_LONGEST_LINE = 600
 
 
 class ChangelogError(Exception):
@@ -58,7 +59,7 @@ def problems(path: Path, root: Path) -> list[str]:
         found.append("begins with a mark: write the text alone; the list is made when the changelog is")
     if "\n\n" in text.strip():
         found.append("has several paragraphs: write one entry per file")
-    if text.strip() and not text.rstrip().endswith((".", ")")):
+    if text.strip() and not _END.search(text.rstrip()):
         found.append("does not end with a full stop")
     if any(len(line) > _LONGEST_LINE for line in text.splitlines()):
         found.append(f"has a line of more than {_LONGEST_LINE} characters")

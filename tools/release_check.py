@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "release"
 
-IN_WHEEL = ("loom/py.typed", "loom/web/dist/index.html", "loom/store/sqlite/schema/0001_", "pytest_loom")
+IN_WHEEL = ("loom/py.typed", "loom/web/dist/index.html", "loom/store/sqlite/migrations/0001_", "pytest_loom")
 """What a wheel must have beside modules: parts of names."""
 NOT_IN_WHEEL = re.compile(r"(^|/)(tests?|docs|bench|__pycache__)/|\.pyc$|\.db$")
 IN_SDIST = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "src/loom/__init__.py", "tests/conftest.py")
@@ -111,7 +111,8 @@ def sdist_problems(sdist: Path) -> Iterator[str]:
 
 def license_problems(rows: list[list[str]]) -> list[str]:
     """Name the packages whose license is not known, or forbids to ship them with a program of any license."""
-    return [f"{name} {version}: {told or 'no license'}" for name, version, told in rows if not LICENSES.search(told)]
+    wrong = [row for row in rows if not LICENSES.search(row[2]) or "GPL" in row[2]]
+    return [f"{name} {version}: {told or 'no license'}" for name, version, told in wrong]
 
 
 def install(wheel: Path, folder: Path) -> Path:

@@ -10,5 +10,5 @@ CASE = many_runs(
     61,
     sqlite_url,
     _floors.sqlite,
-    at_least=12_000,
+    at_least=10_000,
 )

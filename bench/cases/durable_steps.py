@@ -41,7 +41,7 @@ CASE = Case(
         "bare commit in a thread": commit_in_thread,
     },
     targets=(
-        within("bare commit", "us", 1.6),
+        within("bare commit", "us", 1.5),
         faster_than("langgraph", "us", 4),
         faster_than("llama-server", "us", 10),
     ),

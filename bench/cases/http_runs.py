@@ -50,7 +50,7 @@ CASE = Case(
     ),
     peers={"loom": _measured("loom"), "llama-server": _measured("llama-server")},
     targets=(
-        absolute("at least 500 runs/s", "rate", at_least=500),
+        absolute("at least 750 runs/s", "rate", at_least=750),
         faster_than("llama-server", "each", 19),
     ),
     warm_up=0,

@@ -156,7 +156,7 @@ CASE = Case(
     },
     targets=(
         absolute("at most 25 us/step", "us", at_most=25),
-        faster_than("llama", "us", 12),
-        within("asyncio", "us", 3.5),
+        faster_than("llama", "us", 25),
+        within("asyncio", "us", 2.5),
     ),
 )

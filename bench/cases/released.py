@@ -87,7 +87,7 @@ CASE = Case(
     },
     targets=(
         absolute("at most 2 KB each: 20 MB in all", "kb", at_most=2.0),
-        absolute("at most 5 ms to wake one, p50", "p50", at_most=5),
+        absolute("at most 3.5 ms to wake one, p50", "p50", at_most=3.5),
         absolute("at most 20 ms to wake one, p95", "p95", at_most=20),
         absolute("at most 2 s from restart to serving", "restart", at_most=2),
     ),

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNNER = Path(__file__).with_name("run_examples.py")
-MARKDOWN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARKDOWN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in MARKDOWN if "```python" in page.read_text("utf-8")]
 SCRIPTS = [script for script in sorted((ROOT / "examples").glob("*.py")) if script.name != "demo.py"]
 """All but the demo, which tests/kill/test_demo.py runs and reads."""

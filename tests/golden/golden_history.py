@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from immutables import Map
 
 from loom.core.commands import CommandPublishEvent, WorkflowCommand
-from loom.core.persistent import Fifo
+from loom.core.persistent import Fifo, Map
 from loom.core.planner import Planner
 from loom.core.records import Published
 from loom.core.reducer import replay_steps

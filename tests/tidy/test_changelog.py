@@ -155,7 +155,7 @@ def test_a_release_of_nothing_is_refused(project: Path, capsys: pytest.CaptureFi
         ("new.added.md", "- **New**: is here.", "begins with a mark"),
         ("new.added.md", "One.\n\nTwo.", "several paragraphs"),
         ("new.added.md", "**New**: is here", "full stop"),
-        ("new.added.md", "word " * 50 + ".", "more than 200 characters"),
+        ("new.added.md", "word " * 150 + ".", "more than 600 characters"),
         ("new.added.md", "[A page](docs/no-such-page.md) tells.", "docs/no-such-page.md, which is not there"),
     ],
 )

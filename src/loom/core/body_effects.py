@@ -21,9 +21,8 @@ from itertools import pairwise
 from typing import Literal
 
 import msgspec
-from immutables import Map
 
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo, Map
 from loom.core.records import EventRecord
 
 # Keys of effects.

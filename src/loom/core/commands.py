@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from immutables import Map
 
 from loom.core.body_effects import CollectBuffer
-from loom.core.persistent import EMPTY_MAP
+from loom.core.persistent import EMPTY_MAP, Map
 from loom.core.records import EventRecord, Failure, Notice, Published
 from loom.core.state import ChildEnd, WorkItem
 from loom.core.ticks import TickAddEvent

@@ -42,8 +42,7 @@ from loom.core.ticks import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from immutables import Map
-
+    from loom.core.persistent import Map
     from loom.core.planner import Planner
     from loom.core.reducer import FieldReader
     from loom.core.state import BrokerState, InternalStepWorkerState, RunFields

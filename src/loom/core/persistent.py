@@ -1,15 +1,26 @@
-"""An immutable queue with structural sharing, made of chunks in an `immutables.Map`."""
+"""Immutable structures that share what they have in common with their old versions: a map, and a queue made of it.
+
+The map is that of `immutables`, in C, or Loom's own in Python where that has no wheel. `immutables` is a requirement up
+to Python 3.13. On later versions it is used if it is installed, which needs a compiler. Both give the same states and
+commands; the order of their keys differs, and nothing that can be observed follows it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from immutables import Map
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from immutables import Map
+else:
+    try:
+        from immutables import Map
+    except ImportError:
+        from loom.core.trie_map import TrieMap as Map
 
 T = TypeVar("T")
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import WAIT, CollectBuffer, StreamWrites
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo, Map
 from loom.core.records import EventRecord, Failure, Opaque, Refusal, Traceback, WaiterReport
 from loom.core.waiter_index import oldest
 

@@ -13,9 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
-from immutables import Map
-
-from loom.core.persistent import EMPTY_MAP
+from loom.core.persistent import EMPTY_MAP, Map
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

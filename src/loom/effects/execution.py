@@ -52,9 +52,8 @@ from loom.steps.registry import wire_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from immutables import Map
-
     from loom.core.commands import CommandRunWorker
+    from loom.core.persistent import Map
     from loom.core.records import EventRecord
     from loom.core.state import Answer
     from loom.effects.body_task import BodyTask

@@ -15,8 +15,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import msgspec
-from immutables import Map
 
+from loom.core.persistent import Map
 from loom.core.ticks import TickAddEvent, TickPublishEvent, TickStepResult
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from loom.flows.rules import FOREACH_HAS_RESULTS
 from loom.flows.state import EachState, Frame, iterations_around
 
 if TYPE_CHECKING:
-    from immutables import Map
-
+    from loom.core.persistent import Map
     from loom.flows.program import Program
     from loom.flows.state import LoopState, Record
     from loom.flows.walk import Walk

@@ -24,8 +24,7 @@ from loom.flows.state import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from immutables import Map
-
+    from loom.core.persistent import Map
     from loom.flows.environment import FlowEnvironment
     from loom.flows.program import Block, Node, Program, Value
     from loom.flows.state import Frame

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
-from immutables import Map
 
+from loom.core.persistent import Map
 from loom.expressions.calls import Constant
 from loom.expressions.dotnet.timestamps import epoch_seconds
 from loom.flows.action_types import type_words

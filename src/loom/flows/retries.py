@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.persistent import EMPTY_MAP
+from loom.core.persistent import EMPTY_MAP, Map
 from loom.flows.outcomes import forgotten
 from loom.flows.state import ENDED, ENTER, Unfinished
 

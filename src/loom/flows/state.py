@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo, Map
 from loom.core.records import Traceback
 
 ENTER, ENDED, NEXT = 0, 1, 2

@@ -59,8 +59,7 @@ from loom.flows.state import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from immutables import Map
-
+    from loom.core.persistent import Map
     from loom.core.planner import Intent
     from loom.flows.program import Node, Program
     from loom.flows.state import FlowPlan

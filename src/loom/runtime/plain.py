@@ -6,10 +6,9 @@ import json
 from typing import Any, overload
 
 import msgspec
-from immutables import Map
 
 from loom.api.times import moment
-from loom.core.persistent import Fifo
+from loom.core.persistent import Fifo, Map
 from loom.core.records import STOP_EVENT, EventKind, EventRecord
 
 _MODEL = "__is_pydantic"

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo, Map
 from loom.core.planner import Complete, Emit, Fail, Intent, Planned, Publish, RunStep, Warn
 from loom.core.records import (
     INPUT_REQUIRED_EVENT,

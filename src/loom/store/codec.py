@@ -19,11 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
 import msgspec
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import CollectBuffer
-from loom.core.persistent import EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_MAP, Fifo, Map
 from loom.core.records import Cancellation, EventRecord, Opaque, Published, Release, Report, StepFailure
 from loom.core.state import BrokerState, InternalStepWorkerState, StepLimits
 from loom.core.ticks import (

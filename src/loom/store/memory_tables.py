@@ -10,9 +10,9 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.persistent import Map
 from loom.store.deaths import Deaths, after_death
 from loom.store.operations import (
     AcquitRun,

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 import re
+import sys
 import time
 from contextlib import suppress
 from hashlib import blake2b
@@ -24,7 +25,6 @@ from uuid import uuid4
 import msgspec
 from typing_extensions import override
 
-from loom.store.disk_sync import sync_file, sync_folder
 from loom.store.errors import CorruptEntry, PayloadUnavailable
 from loom.store.records import ABSENT
 
@@ -212,6 +212,30 @@ def _names_in(folder: Path) -> list[str]:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def sync_file(descriptor: int) -> None:
+    """Return once all that was written to an open file outlives a power cut."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # a plain fsync stops at the cache of the drive
+        except OSError:  # file systems that lack it, such as shares in a network
+            os.fsync(descriptor)
+    else:
+        os.fsync(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable. Windows opens no folders; there the file system keeps names by itself."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _Payloads(msgspec.Struct, frozen=True):

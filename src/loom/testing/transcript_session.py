@@ -11,8 +11,6 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from immutables import Map
-
 from loom.core.body_effects import CollectBuffer
 from loom.core.commands import (
     CommandCancelTimer,
@@ -22,6 +20,7 @@ from loom.core.commands import (
     TerminalCommand,
 )
 from loom.core.invariants import violations
+from loom.core.persistent import Map
 from loom.core.records import (
     EVENT,
     INPUT_REQUIRED_EVENT,

@@ -4,11 +4,10 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from immutables import Map
 
 from loom.api.runs import StreamEvent
 from loom.cli.describe import _TICKS, entry_words, event_words, tick_words
-from loom.core.persistent import Fifo
+from loom.core.persistent import Fifo, Map
 from loom.core.records import (
     CancelledReport,
     EventKind,

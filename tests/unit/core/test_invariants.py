@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev, read_field
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import ANY, sleep_key, wait_key
 from loom.core.invariants import TABLE, Change, TracedDraft, change_of, violations, wrong_moves
-from loom.core.persistent import EMPTY_FIFO, Fifo
+from loom.core.persistent import EMPTY_FIFO, Fifo, Map
 from loom.core.state import BrokerState, Child, Outcome, StepSpec
 from loom.core.ticks import (
     TickEndWait,

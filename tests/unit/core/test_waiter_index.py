@@ -9,11 +9,11 @@ import pytest
 from core_rig import START, A, B, Rig, ev, kind, read_field
 from hypothesis import given
 from hypothesis import strategies as st
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core import waiter_index
 from loom.core.commands import CommandResumeWorker
+from loom.core.persistent import Map
 from loom.core.records import IdleReport
 from loom.core.state import MAX_REPORTED, StepSpec, StepWorkerWaiter
 from loom.core.ticks import TickEndWait

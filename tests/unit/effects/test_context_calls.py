@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from immutables import Map
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.body_effects import EMPTY_BUFFER, CollectBuffer, once_key
 from loom.core.commands import CommandResumeWorker, CommandRunWorker
+from loom.core.persistent import Map
 from loom.core.records import Failure
 from loom.core.state import ChildEnd, WorkItem
 from loom.core.ticks import TickRecordResult

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.persistent import Map
 from loom.core.records import EventRecord
 from loom.core.run import Run
 from loom.core.state import BrokerState

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.persistent import Map
 from loom.core.records import Failure, Refusal
 from loom.core.state import (
     MAX_REPORTED,

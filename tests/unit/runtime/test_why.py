@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.persistent import Map
 from loom.core.records import EventKind, EventRecord, Failure, Refusal, WaiterReport
 from loom.core.state import BrokerState, Execution, InternalStepWorkerState, Timer, WorkItem
 from loom.runtime.why import explained

@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from immutables import Map
 
 from loom.core.body_effects import CollectBuffer
-from loom.core.persistent import Fifo
+from loom.core.persistent import Fifo, Map
 from loom.core.records import (
     RELEASE_KIND,
     STEP_FAILED_KIND,

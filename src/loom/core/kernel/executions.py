@@ -18,9 +18,8 @@ from loom.core.records import SupersededReport
 from loom.core.ticks import CollectCall, TickRecordResult
 
 if TYPE_CHECKING:
-    from immutables import Map
-
     from loom.core.body_effects import CollectBuffer
+    from loom.core.persistent import Map
     from loom.core.records import EventRecord
     from loom.core.reducer import Draft
     from loom.core.state import Execution

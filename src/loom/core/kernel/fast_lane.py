@@ -18,9 +18,8 @@ from loom.core.records import StepReport
 from loom.core.ticks import CollectCall
 
 if TYPE_CHECKING:
-    from immutables import Map
-
     from loom.core.body_effects import CollectBuffer
+    from loom.core.persistent import Map
     from loom.core.records import EventKind, EventRecord
     from loom.core.reducer import Draft
     from loom.core.state import Execution, InternalStepWorkerState

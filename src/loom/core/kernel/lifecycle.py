@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import addressed, waiter_id_of
 from loom.core.commands import CommandCancelChild, CommandStartChild
 from loom.core.kernel import depth, workers
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo, Map
 from loom.core.records import CancelledReport, FailedReport, IdleReport, TimedOutReport, without_traceback
 from loom.core.state import (
     MAX_REPORTED,

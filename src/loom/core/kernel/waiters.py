@@ -31,8 +31,7 @@ from loom.core.waiter_index import WORTHWHILE, carry_on, index_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from immutables import Map
-
+    from loom.core.persistent import Map
     from loom.core.records import EventRecord
     from loom.core.reducer import Draft
     from loom.core.state import Execution

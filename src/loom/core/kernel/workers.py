@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import ANY, ONCE
 from loom.core.commands import CommandPublishEvent, CommandResumeWorker, CommandRunWorker
 from loom.core.kernel import depth
-from loom.core.persistent import EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_MAP, Fifo, Map
 from loom.core.records import MARKS, StepReport
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem, num_workers
 

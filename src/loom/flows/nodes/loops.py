@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from immutables import Map
 from msgspec.structs import replace
 from typing_extensions import override
 
-from loom.core.persistent import EMPTY_MAP
+from loom.core.persistent import EMPTY_MAP, Map
 from loom.core.planner import Publish
 from loom.core.records import EventRecord
 from loom.expressions import ExpressionError

@@ -19,8 +19,7 @@ from loom.store import codec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from immutables import Map
-
+    from loom.core.persistent import Map
     from loom.core.planner import Planner
     from loom.core.records import EventRecord
     from loom.core.state import BrokerState

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import addressed
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo, Map
 from loom.core.reducer import advance, rewound
 from loom.core.state import BrokerState, Timer, specs_of
 from loom.core.ticks import TickAddEvent

@@ -11,11 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import CollectBuffer, once_key, wait_key
-from loom.core.persistent import EMPTY_MAP, Fifo
+from loom.core.persistent import EMPTY_MAP, Fifo, Map
 from loom.core.records import RELEASE_KIND, EventRecord, Release
 from loom.core.state import (
     MOVING,

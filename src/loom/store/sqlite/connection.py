@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from loom.store.disk_sync import SQLITE_PRAGMAS
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.sqlite.rows import types_of
 
@@ -33,10 +33,11 @@ _WRITER = (
     "PRAGMA temp_store = memory",
     "PRAGMA journal_mode = wal",
     "PRAGMA synchronous = full",
-    *SQLITE_PRAGMAS,
     "PRAGMA wal_autocheckpoint = 1000",
     "PRAGMA journal_size_limit = 67108864",
 )
+_DRIVE_TOO = ("PRAGMA fullfsync = 1", "PRAGMA checkpoint_fullfsync = 1")
+"""For macOS, where a plain fsync returns while the data is in the cache of the drive."""
 _READER = ("PRAGMA busy_timeout = 5000", "PRAGMA temp_store = memory", "PRAGMA query_only = 1")
 
 _MEANINGS = {
@@ -131,7 +132,7 @@ def _lenient_text(data: bytes) -> str:
 
 def open_writer(connect: Connect, path: str) -> Connection:
     """Open a connection that writes, with every commit on the disk before it is answered."""
-    return _prepared(connect(path), _WRITER)
+    return _prepared(connect(path), (*_WRITER, *_DRIVE_TOO) if sys.platform == "darwin" else _WRITER)
 
 
 def open_reader(connect: Connect, path: str) -> Connection:

@@ -14,13 +14,13 @@ from collections.abc import (
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from immutables import Map
 from msgspec.structs import replace
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from loom.core.body_effects import ONCE
+from loom.core.persistent import Map
 from loom.core.ticks import TickParkRun
 from loom.effects.exceptions import traceback_text
 from loom.runtime.durable.settings import Settings

@@ -8,11 +8,11 @@ import pytest
 from core_rig import START, STOP, A, B, Rig, ev
 from hypothesis import given
 from hypothesis import strategies as st
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import EMPTY_BUFFER, NO_WRITES, StreamWrites
 from loom.core.commands import CommandPublishEvent, CommandRunWorker
+from loom.core.persistent import Map
 from loom.core.records import EventRecord, StepReport, SupersededReport
 from loom.core.state import StepSpec, WorkItem
 from loom.core.ticks import (

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev, kind
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import ANY, child_key, sleep_key, wait_key
 from loom.core.commands import CommandCancelTimer, CommandResumeWorker, CommandRunWorker, CommandStartTimer, CommandWarn
-from loom.core.persistent import EMPTY_MAP
+from loom.core.persistent import EMPTY_MAP, Map
 from loom.core.records import (
     CHECKED,
     INPUT_REQUIRED_EVENT,

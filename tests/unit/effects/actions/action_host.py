@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import child_key, once_key, sleep_key, wait_key
 from loom.core.commands import CommandResumeWorker, CommandRunWorker
+from loom.core.persistent import Map
 from loom.core.records import EventRecord
 from loom.core.state import ChildEnd, WorkItem
 from loom.core.ticks import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from immutables import Map
 
 import loom
+from loom.core.persistent import Map
 from loom.core.state import BrokerState
 from loom.flows.state import FlowPlan, Variable
 from loom.store import codec

@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from immutables import Map
 
-from loom.core.persistent import Fifo
+from loom.core.persistent import Fifo, Map
 from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure, StepFailure
 from loom.core.run import Run
 from loom.core.state import BrokerConfig, BrokerState, InternalStepWorkerState, StepSpec, WorkItem
