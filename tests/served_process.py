@@ -30,8 +30,8 @@ class ServedProcess:
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
-        """Start it, and return when it listens."""
+    async def start(self, *, may_end: bool = False) -> None:
+        """Start it, and return when it listens. If it `may_end`, also when it has."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "loom", *self._arguments, "--port", str(self.port)),
@@ -43,6 +43,8 @@ class ServedProcess:
         async with asyncio.timeout(_PATIENCE_S):
             while not await self._listens():
                 if self._process.returncode is not None:
+                    if may_end:
+                        return
                     raise AssertionError(f"The server has ended: {self._log.read_text()}")
                 await asyncio.sleep(0.02)
 
@@ -61,6 +63,12 @@ class ServedProcess:
     async def stop(self) -> int:
         """End it in order; its exit code."""
         return await self._signal(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Wait until it has ended by itself; its exit code, or the number of the signal, negative."""
+        assert self._process is not None
+        async with asyncio.timeout(_PATIENCE_S):
+            return await self._process.wait()
 
     async def _signal(self, number: int) -> int:
         assert self._process is not None

@@ -92,6 +92,7 @@ DEFINITIONS = (
     "GET /v1/definitions/stored?version=1",
     "GET /v1/definitions/stored/status",
     "GET /v1/definitions/report/status",
+    "GET /v1/definitions/stored/triggers/nothing/history",
     "GET /v1/definitions/stored/invoke",
     "GET /v1/definitions/stored/invoke/more",
     "GET /v1/definitions/stored/versions",

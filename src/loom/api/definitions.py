@@ -60,6 +60,50 @@ class FlowStatus(Definition, frozen=True, kw_only=True):
     triggers: list[FlowTrigger] = []
 
 
+class TriggerFiring(Answer, frozen=True, kw_only=True):
+    """What became of a trigger at one time: a poll, a call of a webhook, or a subscription that was made or ended."""
+
+    at: datetime
+    status: str
+    """`succeeded`: it started runs. `skipped`: there was nothing to start. `failed`: `message` says why."""
+    code: str = ""
+    """Such as `OK`, `Accepted`, `TriggerConditionNotMet`, `ServiceUnavailable`."""
+    message: str | None = None
+    by_hand: bool = False
+    """Whether an operator asked for it."""
+    runs: int = 0
+    """How many runs it started."""
+    run_id: str | None = None
+    """The first of them."""
+    repeats: int = 0
+    """How often the same came of it again, until `until`."""
+    until: datetime | None = None
+
+
+class TriggerHistory(Answer, frozen=True, kw_only=True):
+    """A trigger that fires by itself, and what became of it, latest first."""
+
+    name: str
+    type: str
+    run_id: str | None = None
+    """The run that listens for it; None: nothing does."""
+    next_at: datetime | None = None
+    """When it is due next; None of a webhook."""
+    subscribed: bool | None = None
+    """Whether its service calls; None of what is no webhook."""
+    last_error: str | None = None
+    """Why the latest firing has failed; None if it has not."""
+    firings: list[TriggerFiring] = []
+
+
+class TriggerFired(Answer, frozen=True, kw_only=True):
+    """A trigger is to fire by hand."""
+
+    name: str
+    run_id: str
+    """The run that polls, or that was started."""
+
+
 class FlowAddress(Answer, frozen=True, kw_only=True):
     """A signed address: a request to it fires one trigger of one flow, without a key."""
 

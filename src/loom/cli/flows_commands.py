@@ -14,8 +14,8 @@ from loom.cli.sources import perform, source_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loom.api.definitions import FlowStatus
-    from loom.cli.sources import RunSource
+    from loom.api.definitions import FlowStatus, TriggerFired, TriggerHistory
+    from loom.cli.sources import Runs, RunSource
 
 _name_argument = click.argument("name")
 
@@ -89,8 +89,8 @@ def enable(name: str, source: RunSource, as_json: bool) -> None:
 def disable(name: str, source: RunSource, as_json: bool) -> None:
     """Let the triggers of a flow fire no more.
 
-    Requests to it are refused, and its own schedules start nothing. Runs under way go on, and it can still be started
-    by `loom runs start`.
+    Requests to it are refused, its own schedules start nothing, and no service is polled or subscribed to for it. Runs
+    under way go on, and it can still be started by `loom runs start`.
     """
     _turn(name, source, as_json, enabled=False)
 
@@ -101,6 +101,74 @@ def _turn(name: str, source: RunSource, as_json: bool, *, enabled: bool) -> None
     found: FlowStatus = perform(source, lambda runs: runs.turn_flow(name, enabled=enabled), starts=True)
     words = "fire" if enabled else "fire no more; runs under way go on"
     tell(as_json, f"The triggers of {name} {words}.", **plain(found))
+
+
+_trigger_argument = click.argument("trigger", required=False)
+
+
+@flows.command()
+@_name_argument
+@_trigger_argument
+@source_options
+@json_option
+def history(name: str, trigger: str | None, source: RunSource, as_json: bool) -> None:
+    """Show what has become of a trigger, latest first; without TRIGGER of the only one."""
+    from loom.cli.output import ago, print_json, print_line, print_table
+
+    async def read(runs: Runs) -> TriggerHistory:
+        return await runs.trigger_history(name, await _only_trigger(runs, name, trigger))
+
+    found, now = perform(source, read, starts=True), time.time()
+    if as_json:
+        print_json(found)
+        return
+    listens = f"run {found.run_id}" if found.run_id is not None else "nothing listens for it"
+    print_line(f"{found.name} ({found.type}), {listens}")
+    if found.next_at is not None:
+        print_line(f"next at: {found.next_at}")
+    if found.subscribed is not None:
+        print_line(f"subscribed: {'yes' if found.subscribed else 'no'}")
+    rows: list[Sequence[str]] = [
+        (
+            ago(each.until or each.at, now),
+            f"{each.status} x{each.repeats + 1}" if each.repeats else each.status,
+            each.code,
+            str(each.runs) if each.runs else "",
+            each.message or each.run_id or "",
+        )
+        for each in found.firings
+    ]
+    if rows:
+        print_table(("when", "status", "code", "runs", "first run or error"), rows)
+
+
+@flows.command()
+@_name_argument
+@_trigger_argument
+@source_options
+@json_option
+def fire(name: str, trigger: str | None, source: RunSource, as_json: bool) -> None:
+    """Fire a trigger by hand: poll its service now, or start the run that time would start.
+
+    What becomes of it is in `loom flows history`. A trigger that is fired by calls needs one: `loom flows url`.
+    """
+    from loom.cli.output import plain
+
+    async def ask(runs: Runs) -> TriggerFired:
+        return await runs.fire_trigger(name, await _only_trigger(runs, name, trigger))
+
+    found = perform(source, ask, starts=True)
+    tell(as_json, f"The trigger {found.name} fires: run {found.run_id}.", **plain(found))
+
+
+async def _only_trigger(runs: Runs, name: str, trigger: str | None) -> str:
+    """Return the trigger that is meant: the one that was named, or the only one."""
+    if trigger is not None:
+        return trigger
+    names = [each.name for each in (await runs.flow_status(name)).triggers]
+    if len(names) != 1:
+        raise click.UsageError(f"Say which trigger: {', '.join(names)}." if names else f"{name} has no trigger.")
+    return names[0]
 
 
 @flows.command()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
-    from loom.api.definitions import Definition, FlowAddress, FlowStatus
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus, TriggerFired, TriggerHistory
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import StreamEvent
     from loom.api.workers import Worker
@@ -309,6 +309,15 @@ class ServerRuns:
     async def turn_flow(self, name: str, *, enabled: bool) -> FlowStatus:
         """See `Runs`."""
         return await (self._client.enable_flow if enabled else self._client.disable_flow)(_named(name))
+
+    async def trigger_history(self, name: str, trigger: str) -> TriggerHistory:
+        """See `Runs`."""
+        return await self._client.trigger_history(_named(name), _named(trigger))
+
+    async def fire_trigger(self, name: str, trigger: str) -> TriggerFired:
+        """See `Runs`."""
+        with told_as_problem():
+            return await self._client.fire_trigger(_named(name), _named(trigger))
 
     async def flow_address(self, name: str, url: str | None, *, expires_in: float | None, rotate: bool) -> FlowAddress:
         """See `Runs`. The server knows where it is."""

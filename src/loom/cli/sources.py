@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
-    from loom.api.definitions import Definition, FlowAddress, FlowStatus, Schedule
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus, Schedule, TriggerFired, TriggerHistory
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
     from loom.api.state import State
@@ -171,6 +171,14 @@ class Runs(Protocol):
 
     async def turn_flow(self, name: str, *, enabled: bool) -> FlowStatus:
         """Let the triggers of a flow fire, or fire no more."""
+        ...
+
+    async def trigger_history(self, name: str, trigger: str) -> TriggerHistory:
+        """Tell what has become of a trigger, latest first."""
+        ...
+
+    async def fire_trigger(self, name: str, trigger: str) -> TriggerFired:
+        """Fire a trigger by hand."""
         ...
 
     async def flow_address(self, name: str, url: str | None, *, expires_in: float | None, rotate: bool) -> FlowAddress:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
-    from loom.api.definitions import Definition, FlowAddress, FlowStatus
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus, TriggerFired, TriggerHistory
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import HistoryItem, Replay, Run
     from loom.api.state import State
@@ -293,6 +293,18 @@ class StoreRuns:
         await self._note("definition.enable" if enabled else "definition.disable", name)
         return found
 
+    async def trigger_history(self, name: str, trigger: str) -> TriggerHistory:
+        """See `Runs`."""
+        with _of_flows():
+            return await self._starter.trigger_history(name, trigger)
+
+    async def fire_trigger(self, name: str, trigger: str) -> TriggerFired:
+        """See `Runs`."""
+        with _of_flows():
+            found = await self._starter.fire_trigger(name, trigger)
+        await self._note("definition.fire", name)
+        return found
+
     async def flow_address(self, name: str, url: str | None, *, expires_in: float | None, rotate: bool) -> FlowAddress:
         """See `Runs`."""
         with _of_flows():
@@ -311,11 +323,12 @@ class StoreRuns:
 @contextmanager
 def _of_flows() -> Iterator[None]:
     """Tell in one line what is wrong with a flow, or with what was asked of it."""
+    from loom.runtime.durable.listeners import TriggerNotFound
     from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable
 
     try:
         yield
-    except (DefinitionNotFound, DefinitionUnreadable, ValueError) as error:
+    except (DefinitionNotFound, DefinitionUnreadable, TriggerNotFound, ValueError) as error:
         raise Problem(str(error)) from error
 
 

@@ -19,6 +19,8 @@ from loom.api.definitions import (
     FlowStatus,
     PutDefinition,
     Schedule,
+    TriggerFired,
+    TriggerHistory,
     Validation,
 )
 from loom.api.requests import (
@@ -427,6 +429,14 @@ class Client:
         """Let the triggers of a flow fire no more. Runs under way go on, and `start` still works."""
         return await self._exchange.ask(act(f"{_definition(name)}/disable"), FlowStatus)
 
+    async def trigger_history(self, name: str, trigger: str) -> TriggerHistory:
+        """Tell what has become of a trigger of a flow that fires by itself, latest first."""
+        return await self._exchange.ask(read(f"{_trigger(name, trigger)}/history"), TriggerHistory)
+
+    async def fire_trigger(self, name: str, trigger: str) -> TriggerFired:
+        """Fire a trigger of a flow by hand: poll its service now, or start the run that time would start."""
+        return await self._exchange.ask(act(f"{_trigger(name, trigger)}/fire"), TriggerFired)
+
     async def flow_address(self, name: str, *, expires_in: float | None = None, rotate: bool = False) -> FlowAddress:
         """Get a signed address, at which a request fires the flow's trigger without a key.
 
@@ -589,6 +599,10 @@ class Client:
     def __repr__(self) -> str:
         # Never the key.
         return f"{type(self).__name__}({self._exchange.url!r})"
+
+
+def _trigger(name: str, trigger: str) -> str:
+    return f"{_definition(name)}/triggers/{segment(trigger, 'name of a trigger')}"
 
 
 def _definition(name: str) -> str:

@@ -83,6 +83,8 @@ class SyncClient(SyncFace):
     delete_definition = calls(Client.delete_definition)
     flow_status = calls(Client.flow_status)
     enable_flow = calls(Client.enable_flow)
+    trigger_history = calls(Client.trigger_history)
+    fire_trigger = calls(Client.fire_trigger)
     disable_flow = calls(Client.disable_flow)
     flow_address = calls(Client.flow_address)
     validate = calls(Client.validate)

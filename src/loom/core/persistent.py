@@ -22,6 +22,8 @@ else:
     except ImportError:
         from loom.core.trie_map import TrieMap as Map
 
+__all__ = ["EMPTY_FIFO", "EMPTY_MAP", "Fifo", "Map"]
+
 T = TypeVar("T")
 
 EMPTY_MAP: Map[Any, Any] = Map()

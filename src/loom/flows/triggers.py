@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 REQUESTS = frozenset({"request", "manual"})
 """Types of triggers that a request fires."""
+TIMED = frozenset({"recurrence", "schedule", "slidingwindow"})
+"""Types of triggers that time fires."""
+POLLED = frozenset({"http", "apiconnection", "openapiconnection", "serviceprovider"})
+"""Types of triggers that ask a service again and again whether there is something new."""
+SUBSCRIBED = frozenset({"httpwebhook", "apiconnectionwebhook", "openapiconnectionwebhook"})
+"""Types of triggers that a service calls, after it was asked to."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 """Methods that a trigger may ask for."""
 
@@ -94,8 +100,8 @@ def fired(
     at: float,
     parameters: dict[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
-) -> list[Any]:
-    """List the bodies of the runs that a firing starts: one per element of `splitOn`, none if a condition fails.
+) -> list[Any] | None:
+    """List the bodies of the runs that a firing starts: one per element of `splitOn`. None if a condition fails.
 
     `given` are the `parameters` and `appSettings` of the flow's project, if it has one; `parameters` are values that
     the caller gives in place of these and of the defaults.
@@ -120,7 +126,7 @@ def fired(
     try:
         with metered_by(Meter()):
             if not all(condition(env) for condition in trigger.conditions):
-                return []
+                return None
             found = trigger.split_on(env) if trigger.split_on is not None else [outputs.get("body")]
     except ExpressionError as error:
         # An error about a secret may repeat it.

@@ -231,6 +231,12 @@ class FlowDefinition:
         self._add_connections(values["parameters"])
         return FlowStartEvent(**values)
 
+    def with_connections(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters as a start has them: with an id for each connection that has none."""
+        added = dict(parameters)
+        self._add_connections(added)
+        return added
+
     def _add_connections(self, parameters: dict[str, Any]) -> None:
         """Give an id to each connection of `$connections` that has none: its name, by which a connector is found.
 
@@ -332,13 +338,17 @@ class ActionBodies(dict[str, Any]):
         return body
 
 
-def bodies_of(program: Program, services: Services | None, surroundings: Surroundings | None) -> ActionBodies:
-    """Make the bodies of a flow's actions. Only a flow of a project reaches the connections of the project."""
+def bodies_of(program: Program, surroundings: Surroundings | None) -> ActionBodies:
+    """Make the bodies of a flow's actions, in a process that has no services of its own."""
+    return ActionBodies(services_of(program, None, surroundings))
+
+
+def services_of(program: Program, services: Services | None, surroundings: Surroundings | None) -> Services:
+    """Return what the actions and triggers of a flow find. Only a flow of a project reaches its connections."""
+    services = services or Services()
     if surroundings is None or program.beside is None:
-        return ActionBodies(services)
-    return ActionBodies(
-        replace(services or Services(), connection=surroundings.connection, secrets=surroundings.secrets)
-    )
+        return services
+    return replace(services, connection=surroundings.connection, secrets=surroundings.secrets)
 
 
 def _as_data(value: Any, key: str) -> Any:

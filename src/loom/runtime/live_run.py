@@ -76,8 +76,7 @@ class LiveRun:
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_fault",
         "_free_task", "_lane", "_late", "_on_end", "_outer", "_seen", "_send", "_store", "_thread", "_wake", "children",
-        "codec",
-        "definition", "first_tick", "held_back", "loop", "now", "pull", "resources", "run_id", "watcher",
+        "codec", "definition", "first_tick", "held_back", "loop", "now", "pull", "resources", "run_id", "watcher",
     )  # fmt: skip
 
     pure: frozenset[str] = frozenset()
@@ -124,8 +123,7 @@ class LiveRun:
         self._store: InMemoryStateStore[Any] | None = None
         self._driver: Driver[TerminalCommand] | None = None
         self._ending: StopEvent | BaseException | None = None
-        self._done = False
-        self._seen = False
+        self._done = self._seen = False
         """Whether the ending was read: a failure that was not is logged."""
         self._executions: dict[int, StepExecution] = {}
         self._free_task: BodyTask | None = None
@@ -279,13 +277,10 @@ class LiveRun:
         await self._adapter.news()
 
     def __del__(self) -> None:
-        if (
-            not self._seen
-            and isinstance(self._ending, Exception)
-            and not isinstance(self._ending, WorkflowCancelledByUser)
-        ):
+        ending = None if self._seen else self._ending
+        if isinstance(ending, Exception) and not isinstance(ending, WorkflowCancelledByUser):
             message = "Run %s failed and nobody asked for its result."
-            _log.error(message, self.run_id, exc_info=self._ending, extra=about(self.run_id))
+            _log.error(message, self.run_id, exc_info=ending, extra=about(self.run_id))
 
     # -- bodies: what the control loop asks ---------------------------------------------------------------------------
 
@@ -431,15 +426,14 @@ class LiveRun:
                 self._wake(False)
 
     def tell(self) -> None:
-        """Wake the control loop, if bodies have something to tell that it was not woken for."""
-        if self._lane and self._wake is not None:
+        """Wake the control loop, if bodies have something to tell that it was not woken for, or cannot be run."""
+        if (self._lane or self._fault is not None) and self._wake is not None:
             self._wake(False)
 
     def break_off(self, error: Exception) -> None:
         """End the run in this process: its control loop raises the error."""
         self._fault = error
-        if self._wake is not None:
-            self._wake(False)
+        self.tell()
 
     def _go_on(self, free: BodyTask | None, now: float) -> None:
         """Let the run go on within this call. The task that makes the call is free for the next body."""

@@ -6,7 +6,7 @@ action's data is hidden if it or the action that it comes from is secure; in dou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from loom.flows.calls import ACTOR_STEP, MASK, ActionCall, ActionOutcome, FlowSt
 if TYPE_CHECKING:
     from loom.core.records import Published, WaiterReport
     from loom.core.ticks import WorkflowTick
-    from loom.flows.program import Program
+    from loom.flows.program import Program, Trigger
 
 _PAYLOADS = ("event", "waiter_event", "returned", "failure", "value", "start", "requirements", "changed", "collects")
 """The fields of ticks that may hold data of an action."""
@@ -38,7 +38,7 @@ class Masking:
             self._steps.add(ACTOR_STEP)
         self._hides_answers = any(node.type in ("waitforevent", "httpwebhook") for node in secure)
         self._hides_children = any(node.type == "workflow" for node in secure)
-        self._hides_trigger = any(_hides_outputs(trigger.definition) for trigger in program.triggers)
+        self._hides_trigger = any(hides_outputs(trigger) for trigger in program.triggers)
 
     def tick(self, tick: WorkflowTick) -> WorkflowTick:
         """A tick as people may see it."""
@@ -104,6 +104,17 @@ def shown_published(program: Program | None, published: Published) -> Published:
     return replace(published, waiters=tuple(shown_waiter(program, waiter) for waiter in published.waiters))
 
 
+class ListenerMasking:
+    """Hides what a listener's service has brought, and the trigger itself, whose flow says what is secure."""
+
+    def tick(self, tick: WorkflowTick) -> WorkflowTick:
+        """A tick as people may see it."""
+        if isinstance(tick, TickEditStore):
+            return tick  # a listener writes down no data
+        fields = {name: _hidden(getattr(tick, name)) for name in _PAYLOADS if getattr(tick, name, None) is not None}
+        return replace(tick, **fields) if fields else tick
+
+
 class ScheduleMasking:
     """Hides what the runs of a schedule begin with: only the flow says what is secure, and it may be elsewhere."""
 
@@ -114,6 +125,10 @@ class ScheduleMasking:
         if isinstance(tick, TickEditStore) and SCHEDULE_DEFINITION in tick.changed:
             return replace(tick, changed={**tick.changed, SCHEDULE_DEFINITION: MASK})
         return tick
+
+
+AnyMasking: TypeAlias = Masking | ListenerMasking | ScheduleMasking
+"""What hides the secure data of a run, by what the run is of."""
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:
@@ -142,9 +157,9 @@ def _hidden(value: Any) -> Any:
             return MASK
 
 
-def _hides_outputs(trigger: dict[str, Any]) -> bool:
-    """Whether a trigger's outputs are secure."""
-    found: Any = trigger
+def hides_outputs(trigger: Trigger) -> bool:
+    """Tell whether the outputs of a trigger are secure."""
+    found: Any = trigger.definition
     for key in ("runtimeConfiguration", "secureData", "properties"):
         found = found.get(key) if isinstance(found, dict) else None
     return isinstance(found, list) and "outputs" in [str(entry).lower() for entry in found]

@@ -364,7 +364,7 @@ def _made(definition: Definition) -> LiveCode:
     from loom.runtime.flow import FlowDefinition, bodies_of
 
     assert isinstance(definition, FlowDefinition)
-    bodies = bodies_of(definition.program, None, definition.instance.surroundings)
+    bodies = bodies_of(definition.program, definition.instance.surroundings)
     return LiveCode(definition.version, bodies, FlowPlanner(definition.program), FLOW_CODEC)
 
 

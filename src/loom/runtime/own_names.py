@@ -11,6 +11,12 @@ NOTICE = f"{OWN}problem:"
 SCHEDULES = "loom.schedule"
 """The name that the runs of schedules are stored with."""
 
+TRIGGERS = f"{OWN}trigger:"
+"""The names begin so that the runs of listeners are stored with; the name of their flow follows.
+
+So a listener is worked for where its flow is.
+"""
+
 HANDLER = "handler"
 """The tag of a run that was started as a handler of the compatible routes: the handler's name."""
 HANDLER_AGAIN = "handler_again"

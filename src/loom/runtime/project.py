@@ -216,7 +216,7 @@ class ProjectReader:
         if self._leaves(path):
             return None
         try:
-            document = read_document(self._text(path), name=name)
+            document = read_document(self._data(path), name=name)
         except DefinitionError as error:
             self.problems += [FileProblem(path, problem) for problem in error.problems]
             return None
@@ -255,7 +255,7 @@ class ProjectReader:
         if self._leaves(path):
             return {}
         try:
-            data = parse_text(self._text(path))
+            data = self._data(path)
         except DefinitionError as error:
             self.problems += [FileProblem(path, problem) for problem in error.problems]
             return {}
@@ -264,10 +264,15 @@ class ProjectReader:
             return {}
         return data
 
-    def _text(self, path: Path) -> str:
+    def _data(self, path: Path) -> Any:
         """Read a file. Those of a project may have comments and trailing commas: Azure's tools take them."""
         text = file_text(path)
-        return without_comments(text) if self._is_project else text
+        try:
+            return parse_text(text)
+        except DefinitionError:
+            if not self._is_project:
+                raise
+            return parse_text(without_comments(text))
 
     def _leaves(self, path: Path) -> bool:
         """Tell whether a file is a link to somewhere outside of the project, and note it."""

@@ -17,6 +17,7 @@ from loom.flows.beside import PARAMETER, SETTING, NamedCall, calls_of, connectio
 from loom.flows.calls import ActionCall
 from loom.flows.diagnostics import Problem, at, suggestion
 from loom.flows.nodes.external import ExternalCall
+from loom.flows.triggers import POLLED, SUBSCRIBED, TIMED, fires_by_request
 from loom.runtime.project import FileProblem, Project
 from loom.runtime.project_folder import CONNECTIONS, PARAMETERS
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from loom.flows.program import Node, Trigger
     from loom.runtime.flow import Flow
 
-_FIRED = frozenset({"request", "manual", "recurrence", "schedule"})
-"""Types of triggers that start runs here."""
 _IDENTITY = "managedserviceidentity"
 
 
@@ -122,14 +121,16 @@ class _Checks:
             self._add(file, place, "there is no managed identity here", hint)
 
     def _trigger(self, file: Path, path: str, trigger: Trigger) -> None:
-        if trigger.type not in _FIRED:
-            kind = trigger.definition.get("type")
+        kind = trigger.definition.get("type")
+        if trigger.type in POLLED or trigger.type in SUBSCRIBED:
+            names = trigger.connection.names if trigger.connection is not None else ()
+            if trigger.connection is not None and self._handlers.connector_for(names) is None:
+                how = "polls" if trigger.type in POLLED else "subscribes"
+                hint = f'register loom.connector("{names[0] if names else "NAME"}", ...)'
+                self._add(file, path, f"nothing here {how} for this trigger of type {kind}", hint)
+        elif not fires_by_request(trigger) and trigger.type not in TIMED:
             hint = "start its runs with POST /v1/definitions/NAME/invoke"
-            self._add(file, path, f"nothing polls or subscribes for a trigger of type {kind} yet", hint)
-        configured = trigger.definition.get("runtimeConfiguration")
-        if isinstance(configured, dict) and "concurrency" in configured:
-            place = at(at(path, "runtimeConfiguration"), "concurrency")
-            self._add(file, place, "the concurrency of a trigger is not honored: runs begin at once")
+            self._add(file, path, f"nothing fires a trigger of type {kind} here", hint)
 
     def _action(self, file: Path, node: Node, part: Any) -> None:
         inputs = part.get("inputs") if isinstance(part, dict) else None

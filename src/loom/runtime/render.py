@@ -18,8 +18,8 @@ from loom.core.state import EMPTY_WORKER, is_skippable
 from loom.effects.off_loop import aside
 from loom.effects.stored_text import kept_text
 from loom.flows.calls import MASK, FlowEnd
-from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
-from loom.runtime.own_names import HANDLER, OWN, SCHEDULES
+from loom.runtime.masking import SCHEDULE_DEFINITION, ListenerMasking, Masking, ScheduleMasking
+from loom.runtime.own_names import HANDLER, OWN, SCHEDULES, TRIGGERS
 from loom.runtime.plain import fields_of, plain, plain_stop, stored_value
 from loom.runtime.run_head import stored_waiter, waiter_kind
 from loom.runtime.stored_run import end_of_run, last_published, open_waiters, program_of_row
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from loom.flows.program import Program
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.run_client import RunClient
+    from loom.runtime.masking import AnyMasking
     from loom.runtime.render_flow import FlowRunStatus
     from loom.store.records import RunRow
 
@@ -378,7 +379,9 @@ async def flow_of(runtime: RunClient, row: RunRow, state: BrokerState, tick: int
 
 
 def rendered_tick(
-    entry: HistoryEntry, mask: Masking | ScheduleMasking | None, commands: list[dict[str, Any]] | None = None
+    entry: HistoryEntry,
+    mask: AnyMasking | None,
+    commands: list[dict[str, Any]] | None = None,
 ) -> HistoryItem:
     """Render a tick without what is secure; with the commands that it led to, if they are given."""
     tick = mask.tick(entry.tick) if mask is not None else entry.tick
@@ -386,9 +389,11 @@ def rendered_tick(
     return HistoryItem(seq=entry.seq, at=moment(entry.at), tick=shown, commands=commands)
 
 
-async def masking_for(runtime: RunClient, row: RunRow) -> Masking | ScheduleMasking | None:
+async def masking_for(runtime: RunClient, row: RunRow) -> AnyMasking | None:
     """Return what hides the secure data of a run; None for steps, which have none."""
     if row.workflow == SCHEDULES:
         return ScheduleMasking()
+    if row.workflow.startswith(TRIGGERS):
+        return ListenerMasking()
     program = await program_of_row(runtime, row)
     return Masking(program) if program is not None else None

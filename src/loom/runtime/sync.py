@@ -167,6 +167,8 @@ class SyncRuntime(SyncFace):
     flow_status = calls(WorkerRuntime.flow_status)
     enable_flow = calls(WorkerRuntime.enable_flow)
     disable_flow = calls(WorkerRuntime.disable_flow)
+    trigger_history = calls(WorkerRuntime.trigger_history)
+    fire_trigger = calls(WorkerRuntime.fire_trigger)
     flow_address = calls(WorkerRuntime.flow_address)
     ready = calls(WorkerRuntime.ready)
 

@@ -103,7 +103,7 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
         at_work = holder if holder is not None and holder.alive and not row.head.parked else None
         causes += _of_cleanup(state, now)
         work = [*_of_work(state, at_work, now), *_of_timers(state, now), *(_of_flow(flow, now) if flow else ())]
-        causes += [*work, *_of_waiters(row, waiters, now)]
+        causes += [*work, *_of_waiters(row, waiters, now, "Action" if flow is not None else "Step")]
         if holder is None and not is_suspect:
             causes += _of_nobody(row, causes, messages, now)
     if row.head.stuck is not None:
@@ -278,11 +278,11 @@ def _of_flow(flow: FlowRunStatus, now: float) -> Iterator[Cause]:
             yield Cause(kind="timer", sentence=sentence, step=loop.path, until=_moment(due))
 
 
-def _of_waiters(row: RunRow, waiters: Sequence[WaiterReport], now: float) -> Iterator[Cause]:
+def _of_waiters(row: RunRow, waiters: Sequence[WaiterReport], now: float, what: str) -> Iterator[Cause]:
     for report in waiters:
         since = report.since if report.since is not None else row.head.idle_since
         if report.event_type == CHILD_RUN:
-            sentence = f"Step {report.step!r} waits for run {report.waiter_id!r} to end{_since(since, now)}."
+            sentence = f"{what} {report.step!r} waits for run {report.waiter_id!r} to end{_since(since, now)}."
             yield Cause(
                 kind="child", sentence=sentence, step=report.step, since=_moment(since), child_id=report.waiter_id
             )
@@ -293,7 +293,7 @@ def _of_waiters(row: RunRow, waiters: Sequence[WaiterReport], now: float) -> Ite
         refused = f"; the last {refusal.event_type} was refused: {refusal.reason}" if refusal is not None else ""
         yield Cause(
             kind="waiter",
-            sentence=f"Step {report.step!r} waits for event {name!r}{_since(since, now)}{until}{refused}.",
+            sentence=f"{what} {report.step!r} waits for event {name!r}{_since(since, now)}{until}{refused}.",
             step=report.step,
             since=_moment(since),
             until=_moment(report.deadline),

@@ -51,6 +51,7 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("PUT", "/v1/definitions/{name}"): "definition.put",
     ("DELETE", "/v1/definitions/{name}"): "definition.delete",
     ("POST", "/v1/definitions/{name}/enable"): "definition.enable",
+    ("POST", "/v1/definitions/{name}/triggers/{trigger}/fire"): "definition.fire",
     ("POST", "/v1/definitions/{name}/disable"): "definition.disable",
     ("POST", "/v1/definitions/{name}/address"): "definition.address",
     ("POST", "/v1/schedules"): "schedule.put",

@@ -49,7 +49,8 @@ _PLACES: dict[str, tuple[Any, str, str | None]] = {
     "handler_id": (str, "The id of a handler, or of a run.", "run-not-found"),
     "name": (str, "The name of a workflow.", "definition-not-found"),
     "schedule_id": (str, "The name of a schedule.", "schedule-not-found"),
-    "token": (str, "Stands for one action of one run.", None),
+    "token": (str, "Stands for one action of one run, or for one trigger.", None),
+    "trigger": (str, "The name of a trigger of the flow.", "not-found"),
     "path": (str, "The rest of the address, which the trigger's relative path matches.", None),
 }
 """What paths have in them, and the problem of a path that leads nowhere."""

@@ -64,6 +64,8 @@ class TemporalRuntime(WorkerRuntime):
     """
 
     store: TemporalStore
+    definitions_at_once = 1
+    """A cluster takes longer for updates of one workflow that come together than for one after the other."""
     _settings: TemporalSettings
 
     def __init__(

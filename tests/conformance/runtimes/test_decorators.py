@@ -109,7 +109,8 @@ async def test_what_passes_twice_is_applied_once(deployment: Deployment, witness
     await runtime.start("spread", run_id="a")
     await runtime.send_event("a", Word(text="x"), event_id="only")
     assert await result(await runtime.handler("a")) == [[0, 1, 2], "x"]
-    assert sorted(witness.calls) == ["sent", "work 0", "work 1", "work 2"]
+    # The run may be over before the body hears that the event of its thread has been sent.
+    assert sorted(call for call in witness.calls if call != "sent") == ["work 0", "work 1", "work 2"]
 
 
 class FailingCommits(RunAdapterDecorator):

@@ -12,6 +12,7 @@ from runtime_watching import Watched, Witness, result, until, until_info, until_
 
 import loom
 from loom import RunInfo, StartEvent, StopEvent, step
+from loom.runtime.durable.names import SCHEDULES
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.runtime.durable.schedules import ScheduleNotFound
 from loom.runtime.durable.schedules_run import ScheduleStart, ScheduleWorkflow
@@ -186,9 +187,8 @@ async def test_an_older_one_whose_cancellation_was_lost_ends_itself(deployment: 
     await runtime.schedule("nightly", "report", every=HOUR)
     await until_asleep(runtime, "nightly")
     newer = ScheduleStart(name="nightly", workflow="report", timing={"frequency": "Day"})
-    assert await runtime.schedule_client._is_stored(
-        newer, 2, None
-    )  # and the process dies before it can cancel the older one
+    # And the process dies before it can cancel the older one.
+    assert await runtime.schedule_client._made._is_stored("nightly", SCHEDULES, 2, newer.fields(2), {})
     await deployment.pass_time(HOUR)
     await until_status(runtime, "schedule:nightly", "completed")
     assert await started(runtime) == []

@@ -245,6 +245,19 @@ async def test_an_odd_entry_does_not_keep_a_flow_from_running(
     assert await number_of_run(worker, "a") is None
 
 
+async def test_many_flows_get_their_numbers_together(deployment: Deployment, caplog: pytest.LogCaptureFixture) -> None:
+    """A process that begins records them some at a time, and one that cannot be is told and left out."""
+    before = await deployment.open({"other": version("other")})
+    await before.ready()
+    await before.store.put_entry("definition", "flow7", b"[]")
+    await deployment.close(before)
+    worker = await deployment.open({f"flow{number}": version(str(number)) for number in range(40)})
+    await worker.ready()
+    for number in (0, 31, 32, 39):
+        assert await numbers(worker, f"flow{number}") == ([1], 1)
+    assert caplog.text.count("without a number") == 1
+
+
 async def test_joining_again_makes_no_version_current(deployment: Deployment) -> None:
     runtime = await deployment.open({"flow": version("one")})
     await runtime.ready()

@@ -152,3 +152,4 @@ async def test_a_flow_is_held_by_its_actions(deployment: Deployment) -> None:
     assert "no good" in (of_kind(why, "backoff")[0].error or "")
     assert [cause.step for cause in of_kind(why, "timer")] == ["Rest", "Again[0]"]
     assert [(cause.step, cause.event_type) for cause in of_kind(why, "waiter")] == [("Ask", "Go")]
+    assert of_kind(why, "waiter")[0].sentence.startswith("Action 'Ask' waits for event 'Go' since ")

@@ -301,7 +301,7 @@ async def test_conditions_and_splits_of_a_trigger_read_what_the_project_gives(tm
     [found] = flow.program.triggers
     body = {"key": "secret", "items": [1, 2, 3]}
     assert fired(flow.program, found, {"body": body}, 0.0, given=flow.given()) == [1, 2]
-    assert fired(flow.program, found, {"body": {**body, "key": "other"}}, 0.0, given=flow.given()) == []
+    assert fired(flow.program, found, {"body": {**body, "key": "other"}}, 0.0, given=flow.given()) is None
     with pytest.raises(FiringRefused) as refused:
         fired(flow.program, found, {"body": {"key": "secret"}}, 0.0, given=flow.given())
     assert "secret" not in str(refused.value)
@@ -507,11 +507,13 @@ def test_what_has_no_equal_is_named(tmp_path: Path) -> None:
     )
     polls = {"type": "ServiceProvider", "inputs": {}, "runtimeConfiguration": {"concurrency": {"runs": 1}}}
     main["definition"]["triggers"] = {"Comes": polls}
-    found = checked(project(tmp_path, main=main))
+    made = project(tmp_path, main=main)
+    [told] = [each for each in loom.load_project(made).warnings if "not honored" in each.problem.message]
+    assert told.problem.path == "definition.triggers.Comes.runtimeConfiguration.concurrency"
+    found = checked(made)
     assert [each[2] for each in found] == [
         "definition.actions.Ask.inputs.authentication.type",
         "definition.triggers.Comes",
-        "definition.triggers.Comes.runtimeConfiguration.concurrency",
         "definition.actions.Map",
         "definition.actions.Call.inputs",
     ]

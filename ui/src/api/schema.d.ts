@@ -189,14 +189,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Call back an action of a flow, at the address that it gave out
-         * @description Needs no key: its signature is for one action of one run, until the address expires. By GET only if the action asked for that.
+         * Call back an action or a trigger of a flow, at the address that it gave out
+         * @description Needs no key: its signature is for one action of one run, until the address expires, or for one trigger, until its subscription ends. By GET only if the action asked for that.
          */
         get: operations["callBackByGet"];
         put?: never;
         /**
-         * Call back an action of a flow, at the address that it gave out
-         * @description Needs no key: its signature is for one action of one run, until the address expires. By GET only if the action asked for that.
+         * Call back an action or a trigger of a flow, at the address that it gave out
+         * @description Needs no key: its signature is for one action of one run, until the address expires, or for one trigger, until its subscription ends. By GET only if the action asked for that.
          */
         post: operations["callBack"];
         delete?: never;
@@ -329,7 +329,7 @@ export interface paths {
         put?: never;
         /**
          * Let the triggers of a flow fire no more
-         * @description Requests to the flow get a 404, and its own schedules start nothing. Runs under way go on, and `POST /v1/runs` still starts it.
+         * @description Requests to the flow get a 404, its own schedules start nothing, and nothing polls or is subscribed to for it. Runs under way go on, and `POST /v1/runs` still starts it.
          */
         post: operations["disableFlow"];
         delete?: never;
@@ -470,6 +470,43 @@ export interface paths {
         };
         /** See whether a flow is enabled, and what starts its runs */
         get: operations["getFlowStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/definitions/{name}/triggers/{trigger}/fire": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fire a trigger by hand: poll its service now, or start the run that time would start
+         * @description What becomes of it is in the trigger's history.
+         */
+        post: operations["fireTrigger"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/definitions/{name}/triggers/{trigger}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** See what has become of a trigger that polls, subscribes or fires by time, latest first */
+        get: operations["getTriggerHistory"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2267,6 +2304,43 @@ export interface components {
             timer: number;
         };
         /**
+         * TriggerFired
+         * @description A trigger is to fire by hand.
+         */
+        TriggerFired: {
+            name: string;
+            run_id: string;
+        };
+        /**
+         * TriggerFiring
+         * @description What became of a trigger at one time: a poll, a call of a webhook, or a subscription that was made or ended.
+         */
+        TriggerFiring: {
+            /** Format: date-time */
+            at: string;
+            by_hand: boolean;
+            code: string;
+            message: string | null;
+            repeats: number;
+            run_id: string | null;
+            runs: number;
+            status: string;
+            until: string | null;
+        };
+        /**
+         * TriggerHistory
+         * @description A trigger that fires by itself, and what became of it, latest first.
+         */
+        TriggerHistory: {
+            firings: components["schemas"]["TriggerFiring"][];
+            last_error: string | null;
+            name: string;
+            next_at: string | null;
+            run_id: string | null;
+            subscribed: boolean | null;
+            type: string;
+        };
+        /**
          * Validation
          * @description Whether a definition can be used.
          */
@@ -3795,7 +3869,7 @@ export interface operations {
                 "X-Request-ID"?: string;
             };
             path: {
-                /** @description Stands for one action of one run. */
+                /** @description Stands for one action of one run, or for one trigger. */
                 token: string;
             };
             cookie?: never;
@@ -3940,7 +4014,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Stands for one action of one run. */
+                /** @description Stands for one action of one run, or for one trigger. */
                 token: string;
             };
             cookie?: never;
@@ -7912,6 +7986,298 @@ export interface operations {
                 };
             };
             /** @description `definition-not-found`: No such definition. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `definition-invalid`: The definition is not valid. */
+            422: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    fireTrigger: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+                /** @description Names the request for 24 hours: repeated with the same body, it gets the first answer again. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of a workflow. */
+                name: string;
+                /** @description The name of a trigger of the flow. */
+                trigger: string;
+            };
+            cookie?: never;
+        };
+        /** @description At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise. */
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NoFields"];
+            };
+        };
+        responses: {
+            /** @description It is stored. */
+            202: {
+                headers: {
+                    "Idempotent-Replay": components["headers"]["Idempotent-Replay"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TriggerFired"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not-found`: There is nothing here; `flow-disabled`: The flow is disabled; `definition-not-found`: No such definition. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request-in-progress`: The first request is still under way. */
+            409: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: This media type is not taken. */
+            415: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `definition-invalid`: The definition is not valid; `idempotency-mismatch`: The key was used for another request. */
+            422: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached; `memory-exceeded`: The server has too little memory. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getTriggerHistory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path: {
+                /** @description The name of a workflow. */
+                name: string;
+                /** @description The name of a trigger of the flow. */
+                trigger: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The trigger, with its latest firings. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TriggerHistory"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not-found`: There is nothing here; `definition-not-found`: No such definition. */
             404: {
                 headers: {
                     "X-Request-ID": components["headers"]["X-Request-ID"];

@@ -78,9 +78,11 @@ class Callbacks(Protocol):
     url: str | None
     """The address that the server has for others; None: nobody can call back."""
 
-    async def address(self, run_id: str, key: str, until: float | None = None, *, get: bool = False) -> str | None:
+    async def address(
+        self, run_id: str, key: str, until: float | None = None, *, get: bool = False, repeats: bool = False
+    ) -> str | None:
         """The address at which the action of a key is called back until a time, and nothing else can be done.
 
-        `get`: a GET is a call too, not only a POST.
+        `get`: a GET is a call too, not only a POST. `repeats`: each call counts, not only the first.
         """
         ...

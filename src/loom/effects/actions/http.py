@@ -61,7 +61,7 @@ async def http_action(execution: StepExecution, call: ActionCall, services: Serv
 
     async def ask(place: str) -> Asked:
         if place:
-            return await asked_of(await request(_poll_of(inputs, place), services), services, execution, place)
+            return await asked_of(await request(poll_of(inputs, place), services), services, execution, place)
         key = context_of(execution, call).idempotency_key
         return await asked_of(await request(inputs, services, key=key), services, execution)
 
@@ -245,7 +245,7 @@ async def _moved(execution: StepExecution, polls: int, location: str, delay: flo
     return moved["location"], float(moved["delay"])
 
 
-def _poll_of(inputs: dict[str, Any], location: str) -> dict[str, Any]:
+def poll_of(inputs: dict[str, Any], location: str) -> dict[str, Any]:
     """The inputs of a poll. Credentials go only to where the author had sent them."""
     polled: dict[str, Any] = {"method": "GET", "uri": location}
     if same_origin(_uri(inputs), location):

@@ -25,7 +25,7 @@ from loom.flows.lowering.external import connection_use
 from loom.flows.lowering.fields import condition
 from loom.flows.program import Parameter, Trigger, Value
 from loom.flows.schema_checks import schema_check
-from loom.flows.triggers import METHODS, PARAMETER_TYPES, REQUESTS, fits, named_methods
+from loom.flows.triggers import METHODS, PARAMETER_TYPES, REQUESTS, TIMED, fits, named_methods
 
 if TYPE_CHECKING:
     from loom.flows.beside import Beside
@@ -125,6 +125,8 @@ def _trigger(low: Lowering, name: str, part: Located, loom: bool) -> Trigger:
     if not isinstance(data.get("type"), str):
         low.problems.error(part.path, "a trigger needs a 'type'")
     _check_recurrence(low, source)
+    if (asked := source.setting("concurrency")) is not None:
+        low.problems.warn(asked.path, "the concurrency of a trigger is not honored: its runs begin at once")
     _check_methods(low, source)
     split_on = source.top("splitOn")
     return Trigger(
@@ -176,7 +178,7 @@ _TIMING = ("cron", "frequency", "interval", "startTime", "endTime", "timeZone", 
 
 def _check_recurrence(low: Lowering, source: ActionSource) -> None:
     """Warn of a schedule that would never start a run. Expressions in it are known only when it is made."""
-    if source.type not in ("recurrence", "schedule"):
+    if source.type not in TIMED | {"http"}:
         return
     given = _recurrence(source)
     timing = given if given is not None else {key: source.data[key] for key in _TIMING if key in source.data}

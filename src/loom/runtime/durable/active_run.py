@@ -25,6 +25,7 @@ from loom.runtime.tracing import TracedBodies
 from loom.steps.errors import TooMuchUnsaved
 from loom.steps.events import StopEvent
 from loom.store.codec import decode_start
+from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
     import asyncio
@@ -265,12 +266,24 @@ class ActiveRun(LiveRun):
         self.begin()
 
     def deliver(self, messages: list[InboxMessage]) -> None:
-        """Tell the run of its inbox messages, in order, each one once."""
-        now = self.now()
-        for message in messages:
-            if message.id > self.last_message:
-                self.last_message = message.id
-                self.notify(read_message(self.run_id, message, now))
+        """Tell the run of its inbox messages, in order, each one once. What a decorator of it raises ends it here."""
+        try:
+            now = self.now()
+            for message in messages:
+                if message.id > self.last_message:
+                    self.last_message = message.id
+                    self.notify(read_message(self.run_id, message, now))
+        except CorruptRecord:
+            raise
+        except Exception as error:  # noqa: BLE001 - a decorator may raise anything
+            self.break_off(error)
+
+    def hears_of_its_end(self) -> bool:
+        """Say whether this is the first news of the run since its end, which it has stored itself."""
+        if self.end_told or not self.is_over:
+            return False
+        self.end_told = True  # what comes next is something else
+        return True
 
     @property
     def is_at_rest(self) -> bool:

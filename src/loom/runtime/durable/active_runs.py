@@ -26,23 +26,16 @@ from loom.runtime.durable.idle_tracker import IdleTracker
 from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.metrics import OTHER
 from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
-from loom.runtime.durable.problems import is_notice, problem_of
-from loom.runtime.durable.recovery import (
-    asks_to_end,
-    cancelled_unread,
-    is_cancel,
-    parked_again,
-    read_message,
-    replay,
-    replay_aside,
-)
+from loom.runtime.durable.problems import forget_notice, is_notice, problem_of
+from loom.runtime.durable.recovery import parked_again, read_message, replay, replay_aside
 from loom.runtime.durable.residence import ABSENT, BUSY, Slot, transition
+from loom.runtime.durable.unread import asks_to_end, end_unread
 from loom.runtime.logs import about, log_release
 from loom.runtime.tracing import find_tracing
 from loom.runtime.watchdog import rouse
 from loom.steps.errors import described
 from loom.store.errors import CorruptRecord, StoreUnavailable
-from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, ReleaseRun
+from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, ReleaseRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,10 +226,7 @@ class ActiveRuns:
     def is_own_end(self, run_id: str) -> bool:
         """Say whether news of a run tell what this process knows: that it has just stored the end of the run itself."""
         run = self.runs.get(run_id)
-        if run is None or run.end_told or not run.is_over:
-            return False
-        run.end_told = True  # what comes next is something else
-        return True
+        return run is not None and run.hears_of_its_end()
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
@@ -248,47 +238,19 @@ class ActiveRuns:
                 self._tell(run_id, found)
             else:
                 self._tell(run_id, "claimed")
-                await self._load(run_id, found, since)
+                await self._load_or_end(run_id, found, since)
         except StoreUnavailable as error:
             # It may be ours by now: the next scan tries again.
             self._strand(run_id, "store failed", "Run %s could not be taken up: %s", error)
         except CorruptRecord as error:
-            if not await self._end_unread(run_id, error):
-                _log.error("Run %s is parked: %s", run_id, error, extra=about(run_id))
-                await self._park(run_id, str(error))
+            _log.error("Run %s is parked: %s", run_id, error, extra=about(run_id))
+            await self._park(run_id, str(error))
         except Exception as error:  # noqa: BLE001 - what is stored and the registered code do not fit; other runs go on
             # What is wrong with an input, the message tells.
             seen = None if isinstance(error.__cause__, ValidationError) else error
             told = described(error)
             _log.error("Run %s is parked, not taken up: %s", run_id, told, exc_info=seen, extra=about(run_id))
             await self._park(run_id, f"It could not be taken up: {told}")
-
-    async def _end_unread(self, run_id: str, reason: CorruptRecord) -> bool:
-        """End a run that cannot be read, if it was asked to stop; with a clean-up step, by force. False if it was not.
-
-        A run whose row or mail cannot be read is not ended either.
-        """
-        try:
-            row = await self._store.get(run_id)
-            code = self._codes.get(row.workflow) if row is not None else None
-            if row is None or row.owner != self.fence:
-                return False
-            if not asks_to_end(run_id, await self._store.inbox(run_id, 0), code):
-                return False
-            end = cancelled_unread(row, str(reason), self.links, self.fence, self._clock(), self.downtime)
-            if not await self.submit(end):
-                return False
-        except CorruptRecord:
-            return False
-        except StoreUnavailable as error:
-            self._strand(run_id, "store failed", "Run %s could not be ended: %s", error)
-            return True
-        _log.warning("Run %s is cancelled as it is: %s", run_id, reason, extra=about(run_id))
-        self.metrics.of_workflow(row.workflow).count("cancelled")
-        self._tell(run_id, "given up")
-        self.committed(run_id)
-        self._endings.wake(run_id, None)
-        return True
 
     async def _claimed_with_message(self, run_id: str, claim: asyncio.Future[Result]) -> Registration | NotClaimed:
         return self.admission.place_of(run_id) if await claim else "given up"
@@ -329,8 +291,17 @@ class ActiveRuns:
 
     async def _is_cancelled(self, run_id: str, code: Registration | None = None) -> bool:
         """Say whether a run that is not in memory has been asked to stop; with its code, to stop without a clean-up."""
-        now, messages = self._clock(), await self._store.inbox(run_id, 0)
-        return any(is_cancel(read_message(run_id, message, now), code) for message in messages)
+        return asks_to_end(run_id, await self._store.inbox(run_id, 0), code)
+
+    async def _load_or_end(self, run_id: str, code: Registration, since: float) -> None:
+        """Set a run in motion, or end one that cannot be read as it was asked to."""
+        try:
+            await self._load(run_id, code, since)
+        except CorruptRecord as error:
+            if not await end_unread(run_id, error, self, self._store, code, self._clock()):
+                raise
+            self._tell(run_id, "given up")
+            self._endings.wake(run_id)
 
     async def _load(self, run_id: str, code: Registration, since: float) -> None:
         """Set a run in motion that this process owns."""
@@ -402,8 +373,6 @@ class ActiveRuns:
             self._strand(run_id, "messages unread", "The mail of run %s could not be read: %s", error)
         except CorruptRecord as error:
             await self._park_active(run, str(error))
-        except Exception as error:  # noqa: BLE001 - a decorator of the run took a message and did not pass it on
-            await self._park_active(run, f"An error of the engine: {described(error)}", error)
 
     # -- parking ------------------------------------------------------------------------------------------------------
 
@@ -438,10 +407,10 @@ class ActiveRuns:
         await self._park(run_id, reason, is_poison=is_new)  # it explains the deaths before it, and none after
         self.probation.on_acquitted()
 
-    async def _park_active(self, run: ActiveRun, reason: str, cause: Exception | None = None) -> None:
+    async def _park_active(self, run: ActiveRun, reason: str) -> None:
         """Park a run that cannot be told what is stored for it. It leaves memory, and nothing is deleted."""
         if self.runs.get(run.run_id) is run:
-            _log.error("Run %s is parked: %s", run.run_id, reason, exc_info=cause, extra=about(run.run_id))
+            _log.error("Run %s is parked: %s", run.run_id, reason, extra=about(run.run_id))
             commit = run.commit_under_way
             self._tell(run.run_id, "cannot go on")
             run.abort()
@@ -494,7 +463,7 @@ class ActiveRuns:
             if run.has_ended and ending is not None:
                 self._on_end(run_id, ending)
                 if is_notice(run.row.workflow) and not isinstance(ending, BaseException):
-                    self._spawn(self._forget_notice(run_id))
+                    self._spawn(forget_notice(run_id, self.submit))
         self.committed(run_id)
         ended = run.ended_as()
         if ended is not None:
@@ -504,11 +473,6 @@ class ActiveRuns:
     def _park_soon(self, run_id: str, reason: str) -> None:
         self._tell(run_id, "cannot go on")
         self._spawn(self._park(run_id, reason))
-
-    async def _forget_notice(self, run_id: str) -> None:
-        """Delete a notice that was taken. If that fails, the retention deletes it."""
-        with suppress(StoreUnavailable):
-            await self.submit(PurgeRuns(run_id=run_id))
 
     # -- idle runs and places ------------------------------------------------------------------------------------------
 
@@ -585,8 +549,7 @@ class ActiveRuns:
         run_id = run.run_id
         if self.runs.get(run_id) is not run:
             return
-        message = "Run %s could not be released: %s"
-        self._log_stranded(run_id, message, error)
+        self._log_stranded(run_id, "Run %s could not be released: %s", error)
         if error.outcome_unknown:
             self._leave(run, unsure=True)
             run.abort()

@@ -20,7 +20,7 @@ from loom.core.commands import (
 )
 from loom.core.ticks import TickCancelRun, TickStepResult, TickTimeout, TickTimerFired
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier, weight_of
-from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.durable.names import SCHEDULES, TRIGGERS
 from loom.runtime.durable.probation import has_result
 from loom.runtime.durable.problems import problem_of
 from loom.runtime.logs import log_stuck
@@ -62,7 +62,7 @@ WEIGHED_UNITS = 2 << 20
 _FOR_CHILDREN = frozenset({CommandStartChild, CommandCancelChild})
 _STORED = _FOR_CHILDREN | {CommandStartTimer, CommandCancelTimer}
 _OF_TIMERS = frozenset({TickTimerFired, TickTimeout})
-_PRUNED = frozenset({SCHEDULES})
+_PRUNED = (SCHEDULES, TRIGGERS)
 """Runs of Loom's own that go on for years: only the last of their past is kept."""
 _BYTES_PER_CHARACTER = 4
 """How many bytes of a chunk a character becomes at the most, escapes of control characters not counted."""
@@ -334,7 +334,7 @@ class DurableDecorator(RunAdapterDecorator):
         if others or self._found or not all(map(_is_of_bodies, ticks)):
             timers_set, timers_gone = self._timers(ticks, others)
             taken = tuple([tick.mail for tick in ticks if tick.mail])
-        prune = covered if snapshot is not None and (keeper.prune or self._row.workflow in _PRUNED) else 0
+        prune = covered if snapshot is not None and (keeper.prune or self._row.workflow.startswith(_PRUNED)) else 0
         self.has_pruned = self.has_pruned or prune > 0
         return CommitRun(
             self._row.run_id,
@@ -425,7 +425,7 @@ class DurableDecorator(RunAdapterDecorator):
         """The state, when the ticks since the last one outweigh it."""
         self._tail_ticks += ticks
         self._tail_bytes += size
-        if self._row.workflow not in _PRUNED:
+        if not self._row.workflow.startswith(_PRUNED):
             self._excess = self._keeper.limits.excess_history(self._ticks + ticks)
         is_due = self._is_snapshot_due(self._tail_ticks, self._tail_bytes)
         if not is_due and not self._is_weighing_due:

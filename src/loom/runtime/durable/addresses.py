@@ -76,6 +76,8 @@ class Callback(NamedTuple):
     """When it stops being good, in seconds since the epoch. None: it was given out before addresses had an end."""
     get: bool = False
     """Whether a GET is a call too. What follows links, such as a scanner of mail, calls by GET."""
+    repeats: bool = False
+    """Whether every call counts: the address is that of a trigger, not of an action."""
 
     @property
     def event_id(self) -> str:
@@ -93,11 +95,16 @@ class StoredCallbacks:
         self.url = base_url(found) if found is not None else None
         """The server's address for others, such as `https://loom.example.com`. Who serves may say it later."""
 
-    async def address(self, run_id: str, key: str, until: float | None = None, *, get: bool = False) -> str | None:
-        """The address for one action of one run; None if nobody has said where the server is."""
+    async def address(
+        self, run_id: str, key: str, until: float | None = None, *, get: bool = False, repeats: bool = False
+    ) -> str | None:
+        """The address for one action of one run; None if nobody has said where the server is.
+
+        One that `repeats` is a trigger's: each call of it counts, and the run is its listener.
+        """
         if self.url is None:
             return None
-        token = _token(Callback(run_id, key, until, get))
+        token = _token(Callback(run_id, key, until, get, repeats))
         return f"{self.url.rstrip('/')}{PATH}/{token}?sig={await self._signer.sign(_CALLBACK, token)}"
 
     async def find(self, token: str, signature: str) -> Callback | None:
@@ -117,7 +124,10 @@ def base_url(url: str) -> str:
 
 def _token(callback: Callback) -> str:
     """Letters and digits only: services treat everything else in an address as they please."""
-    fields = callback if callback.until is not None or callback.get else callback[:2]
+    fields: tuple[object, ...] = callback
+    if not callback.repeats:
+        # As long as they were before there was more to say: addresses that were given out stay what they are.
+        fields = callback[:4] if callback.until is not None or callback.get else callback[:2]
     return _text(msgspec.json.encode(fields))
 
 

@@ -83,10 +83,14 @@ class Definitions(DefinitionNumbers):
         A process beside the one that works records nothing: its flows become the current versions when it takes over.
         """
         async with self._turn:
-            for name, code in list(self._unrecorded.items()) if records else ():
-                await self._record(name, code)
-                if self._unrecorded.get(name) is code:
-                    del self._unrecorded[name]
+            waiting = list(self._unrecorded.items()) if records else []
+            at_once = self._runtime.definitions_at_once
+            for start in range(0, len(waiting), at_once):
+                # Together, because a store commits together what comes at once. All of them are waited for.
+                recording = (self._record(name, code) for name, code in waiting[start : start + at_once])
+                for failed in await asyncio.gather(*recording, return_exceptions=True):
+                    if failed is not None:
+                        raise failed
         if not self.follow or self._task is not None:
             return []
         found = await self.look()
@@ -100,6 +104,8 @@ class Definitions(DefinitionNumbers):
             _log.error("A flow is worked for without a number for its version: %s", error)
         else:
             self.learn(name, definition.latest)
+        if self._unrecorded.get(name) is code:
+            del self._unrecorded[name]
 
     async def close(self) -> None:
         """Follow no more."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from loom.api.definitions import FlowAddress
+from loom.api.definitions import FlowAddress, TriggerFired
 from loom.api.times import maybe_moment
 from loom.effects.off_loop import aside
 from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
 from loom.flows.triggers import fires_by_request, relative_path, request_methods, request_trigger
 from loom.runtime.durable.addresses import TriggerAddress, base_url
+from loom.runtime.durable.listeners import TriggerRefused, find_trigger
 from loom.runtime.durable.stored_definitions import (
     DEFINITIONS,
     DefinitionNotFound,
@@ -25,9 +26,10 @@ from loom.runtime.flow import flow_of
 from loom.runtime.render_definitions import flow_status, flow_view
 
 if TYPE_CHECKING:
-    from loom.api.definitions import Definition, FlowStatus
+    from loom.api.definitions import Definition, FlowStatus, TriggerHistory
     from loom.flows.program import Program
     from loom.runtime.durable.addresses import Signer
+    from loom.runtime.durable.listeners import ListenerClient
     from loom.runtime.durable.run_client import RunClient
     from loom.runtime.durable.stored_definitions import StoredDefinition
 
@@ -44,8 +46,9 @@ class NoRequestTrigger(ValueError):
 class FlowClient:
     """The flows of one store."""
 
-    def __init__(self, runs: RunClient, signer: Signer) -> None:
+    def __init__(self, runs: RunClient, signer: Signer, listeners: ListenerClient) -> None:
         self._runs = runs
+        self._listeners = listeners
         self._signer = signer
 
     async def all(self) -> list[Definition]:
@@ -74,12 +77,31 @@ class FlowClient:
     async def enable(self, name: str) -> FlowStatus:
         """Let the triggers of a flow fire again. What they have missed is not made up for."""
         await self._runs.ready()
-        return await self._status(name, await self._runs.definitions.stored.enable(name))
+        definition = await self._runs.definitions.stored.enable(name)
+        await self._listeners.turned(name)
+        return await self._status(name, definition)
 
     async def disable(self, name: str) -> FlowStatus:
         """Let the triggers of a flow fire no more. Runs under way go on, and explicit starts work."""
         await self._runs.ready()
-        return await self._status(name, await self._runs.definitions.stored.disable(name))
+        definition = await self._runs.definitions.stored.disable(name)
+        await self._listeners.turned(name)
+        return await self._status(name, definition)
+
+    async def trigger_history(self, name: str, trigger: str | None) -> TriggerHistory:
+        """Tell what has become of a trigger, latest first."""
+        await self._runs.ready()
+        program = await self._program(name, await self._stored(name))
+        return await self._listeners.history(name, find_trigger(name, program, trigger))
+
+    async def fire_trigger(self, name: str, trigger: str | None) -> TriggerFired:
+        """Fire a trigger by hand."""
+        await self._runs.ready()
+        definition = await self._stored(name)
+        found = find_trigger(name, await self._program(name, definition), trigger)
+        if definition.is_disabled:
+            raise TriggerRefused(f"The flow {name!r} is disabled: its triggers do not fire.")
+        return TriggerFired(name=found.name, run_id=await self._listeners.fire(name, found))
 
     async def address(
         self, name: str, url: str, *, expires_in: float | None = None, rotate: bool = False

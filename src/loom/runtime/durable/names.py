@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.runtime.own_names import HANDLER, HANDLER_AGAIN, HANDLER_REQUEST, HANDLER_TAGS, NOTICE, OWN, SCHEDULES
+from loom.runtime.own_names import (
+    HANDLER,
+    HANDLER_AGAIN,
+    HANDLER_REQUEST,
+    HANDLER_TAGS,
+    NOTICE,
+    OWN,
+    SCHEDULES,
+    TRIGGERS,
+)
 from loom.steps.errors import WorkflowRuntimeError
 
 if TYPE_CHECKING:
@@ -19,6 +28,7 @@ __all__ = [
     "NOTICE",
     "OWN",
     "SCHEDULES",
+    "TRIGGERS",
     "can_be_kept",
     "can_match",
     "check_event",

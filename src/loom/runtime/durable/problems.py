@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import os
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -28,12 +29,14 @@ from loom.api.problems import Problem
 from loom.effects.redaction import without_secrets
 from loom.runtime.durable.names import NOTICE, OWN
 from loom.store.codec import StartSpec, encode_start
-from loom.store.operations import StartRun
+from loom.store.errors import StoreUnavailable
+from loom.store.operations import PurgeRuns, StartRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from loom.api.problems import ProblemKind
+    from loom.store.operations import Operation
     from loom.store.ports import EntryStore
     from loom.store.records import RunHead, RunRow
 
@@ -56,6 +59,12 @@ def notices_of(channel: str) -> str:
 def is_notice(workflow: str) -> bool:
     """Say whether a run is a notice: its own failure is told to nobody."""
     return workflow.startswith(_NOTICES)
+
+
+async def forget_notice(run_id: str, submit: Callable[[Operation], Awaitable[object]]) -> None:
+    """Delete a notice that was taken. If that fails, the retention deletes it."""
+    with suppress(StoreUnavailable):
+        await submit(PurgeRuns(run_id=run_id))
 
 
 def problem_of(row: RunRow, head: RunHead, kind: ProblemKind, message: str | None) -> Problem:

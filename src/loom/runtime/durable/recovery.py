@@ -11,20 +11,11 @@ from msgspec.structs import replace
 from loom.core.reducer import Draft, advance, transition
 from loom.core.run import Patience, TooCostly
 from loom.core.state import BrokerState, raised
-from loom.core.ticks import (
-    ControlTick,
-    TickCancelRun,
-    TickChildEnded,
-    TickContinueRun,
-    TickResume,
-    TickRetryRun,
-    TickStartRun,
-)
+from loom.core.ticks import ControlTick, TickCancelRun, TickContinueRun, TickResume, TickRetryRun, TickStartRun
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside
 from loom.runtime.control_loop import PATIENCE
 from loom.store import codec
 from loom.store.errors import CorruptRecord
-from loom.store.operations import CommitRun, PostMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +25,7 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registration import Registration
     from loom.store.hash_chain import Links
-    from loom.store.records import Chunk, InboxMessage, RunRow, Snapshot, StoredRun
+    from loom.store.records import Chunk, InboxMessage, Snapshot, StoredRun
 
 
 Recovered: TypeAlias = "tuple[BrokerState, list[WorkflowTick]]"
@@ -158,42 +149,6 @@ def is_cancel(tick: WorkflowTick, code: Registration | None = None) -> bool:
     """Say whether a tick asks a run to stop; with the code of the run, whether it ends without a clean-up."""
     cleans = code is not None and code.config.cleanup is not None
     return isinstance(tick, TickCancelRun) and (tick.force or not cleans)
-
-
-def asks_to_end(run_id: str, messages: Iterable[InboxMessage], code: Registration | None) -> bool:
-    """Say whether one of the messages asks a run to end without a clean-up. Those that cannot be read do not."""
-    for message in messages:
-        with suppress(CorruptRecord):
-            if is_cancel(read_message(run_id, message, 0.0), code):
-                return True
-    return False
-
-
-def cancelled_unread(row: RunRow, reason: str, links: Links, fence: int, now: float, downtime: float) -> CommitRun:
-    """Make the commit that ends a run which cannot be read: its journal stays as it is, and its parent is told.
-
-    A cancel of it is a tick that nothing can reduce. Without this end it could be neither stopped nor deleted.
-    """
-    head = replace(
-        row.head,
-        status="cancelled",
-        updated_at=now,
-        idle_since=None,
-        needs_worker=False,
-        waiters=b"[]",
-        waiting_for=(),
-        kept=0,
-        paused=False,
-        parked=None,
-        error=f"It was cancelled as it is. {reason}",
-        downtime=downtime,
-    )
-    head = replace(head, mac=links.head_mac(row.run_id, row.workflow, row.document, head))
-    sent: tuple[PostMessage, ...] = ()
-    if row.parent is not None:
-        ended = TickChildEnded(at=now, child=row.parent_ref, status="cancelled")
-        sent = (PostMessage(row.parent, codec.encode_tick(ended), now),)
-    return CommitRun(row.run_id, fence, head, sent=sent)
 
 
 def read_message(run_id: str, message: InboxMessage, now: float) -> WorkflowTick:

@@ -24,7 +24,15 @@ from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
 from loom.flows.nodes.external import ExternalCall
 from loom.runtime.durable.names import check_workflow
-from loom.runtime.flow import FlowDefinition, bodies_of, connection_problems, flow_of, refusals_of, with_given
+from loom.runtime.flow import (
+    ActionBodies,
+    FlowDefinition,
+    connection_problems,
+    flow_of,
+    refusals_of,
+    services_of,
+    with_given,
+)
 from loom.runtime.lru_cache import text_cache
 from loom.runtime.planners import STEPS, flow_planner
 from loom.steps.errors import WorkflowRuntimeError, described
@@ -271,7 +279,7 @@ class StepsRegistration(Registration):
 class FlowRegistration(Registration):
     """One version of a flow under a name."""
 
-    __slots__ = ("services", "surroundings")
+    __slots__ = ("action_services", "services", "surroundings")
 
     definition: FlowDefinition
     planner: FlowPlanner
@@ -289,7 +297,9 @@ class FlowRegistration(Registration):
         self.surroundings = definition.instance.surroundings or surroundings
         """The project of the name, which serves all versions that came from it."""
         self.codec = FLOW_CODEC
-        self.bindings = bodies_of(definition.program, services, self.surroundings)
+        self.action_services = services_of(definition.program, services, self.surroundings)
+        """What its actions and its triggers find in this process."""
+        self.bindings = ActionBodies(self.action_services)
         self.pure = frozenset()
         self.planner = flow_planner(definition.document[1])
 

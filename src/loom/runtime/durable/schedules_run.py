@@ -19,9 +19,11 @@ from pydantic import Field
 
 from loom.expressions import ExpressionError, evaluate
 from loom.expressions.dotnet.recurrence import check_recurrence, next_occurrence
+from loom.expressions.dotnet.timestamps import parse_duration
 from loom.expressions.dotnet.zones import zone_of
 from loom.expressions.errors import FunctionError
 from loom.flows.cron import check_cron, next_cron
+from loom.flows.triggers import TIMED
 from loom.runtime.durable.registration import FlowRegistration
 from loom.runtime.durable.run_starter import flow_start
 from loom.runtime.durable.stored_definitions import DefinitionUnreadable
@@ -52,7 +54,7 @@ STARTED_TAG = "loom.schedule"
 
 _log = logging.getLogger("loom.durable")
 
-_TYPES = frozenset({"recurrence", "schedule"})
+_WINDOW = "slidingwindow"
 _KEYS = ("cron", "frequency", "interval", "startTime", "endTime", "timeZone", "schedule")
 
 _UNTIL_THE_STORE_IS_BACK = retry_policy(
@@ -79,6 +81,15 @@ class ScheduleStart(StartEvent, defer_build=True):
     """The trigger's conditions: expressions that must all be true for a run to be started."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """The flow's parameters, for those conditions."""
+    window: bool = False
+    """Whether an occurrence is the end of a window that began with the one before."""
+    delay: float = 0.0
+    """How many seconds after the end of a window its run starts."""
+
+    def fields(self, generation: int) -> dict[str, Any]:
+        """Return what is stored of it. Fields that came later are left out of schedules that do not need them."""
+        left_out = None if self.window else {"window", "delay"}
+        return self.model_copy(update={"generation": generation}).model_dump(mode="json", exclude=left_out)
 
 
 @built_on_first_use
@@ -120,9 +131,10 @@ class ScheduleWorkflow(Workflow):
     @step(num_workers=1, retry_policy=_UNTIL_THE_STORE_IS_BACK)
     async def fire(self, ctx: Context, ev: Occurrence) -> Occurrence | StopEvent:
         """Wait for an occurrence, start its run, and find the next one. Of several that were missed the last counts."""
-        await ctx.sleep(max(0.0, ev.at - self._worker.now()))
         schedule = ScheduleStart(**await ctx.store.get(SCHEDULE_DEFINITION))
+        await ctx.sleep(max(0.0, ev.at + schedule.delay - self._worker.now()))
         timing = await ctx.store.get("timing")
+        schedule = schedule.model_copy(update={"timing": timing})  # counted from when the schedule was made
         if await self._worker.schedule_client.is_replaced(schedule.name, schedule.generation):
             return StopEvent(result="replaced")
         at = ev.at if schedule.catch_up else latest_due(timing, ev.at, self._worker.now())
@@ -182,9 +194,9 @@ class ScheduleWorkflow(Workflow):
         given = code.flow.given() if isinstance(code, FlowRegistration) else {}
         context = {
             **given,
-            "utcNow": _iso(self._worker.now()),
+            "utcNow": iso_text(self._worker.now()),
             "parameters": {**schedule.defaults, **given.get("parameters", {})},
-            "trigger": {"name": schedule.trigger, "outputs": {"body": None, "scheduledTime": _iso(at)}},
+            "trigger": {"name": schedule.trigger, "outputs": {"body": None, "scheduledTime": iso_text(at)}},
         }
         for condition in schedule.conditions:
             holds = evaluate(condition, context)
@@ -201,7 +213,9 @@ def start_of(code: Registration | None, schedule: ScheduleStart, at: float) -> A
     if not any(of_flow) and (schedule.input is None or isinstance(schedule.input, dict)):
         return schedule.input
     start = flow_start(schedule.workflow, code, schedule.input, schedule.parameters or {}, schedule.variables or {})
-    outputs = {"scheduledTime": _iso(at)} if schedule.trigger else {}
+    outputs: dict[str, Any] = {"scheduledTime": iso_text(at)} if schedule.trigger else {}
+    if schedule.window and "startTime" in schedule.timing:
+        outputs |= {"windowStartTime": iso_text(window_start(schedule.timing, at)), "windowEndTime": iso_text(at)}
     return start.model_copy(update={"trigger": schedule.trigger, "outputs": outputs})
 
 
@@ -209,7 +223,8 @@ def _next(following: float | None) -> Occurrence | StopEvent:
     return StopEvent(result="over") if following is None else Occurrence(at=following)
 
 
-def _iso(at: float) -> str:
+def iso_text(at: float) -> str:
+    """Write a time as triggers say it."""
     return datetime.fromtimestamp(at, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -270,7 +285,7 @@ def schedules_of(name: str, flow: Flow, *, tells: bool = True) -> list[ScheduleS
     """The schedules that a flow asks for. What cannot be kept is left out, and the log says why if it `tells`."""
     found: list[ScheduleStart] = []
     for trigger in flow.program.triggers:
-        if trigger.type not in _TYPES:
+        if trigger.type not in TIMED:
             continue
         try:
             # A flow has one as a rule; others go by their trigger too.
@@ -287,16 +302,25 @@ def _complain(trigger: str, flow: str, error: Exception) -> None:
     _log.warning("The trigger %s of the flow %s starts no runs: %s", trigger, flow, error)
 
 
-def _schedule(known_as: str, workflow: str, trigger: Trigger, flow: Flow) -> ScheduleStart:
-    defaults = {each.name: each.default for each in flow.program.parameters.values() if each.has_default}
-    given = flow.given()
-    context = {**given, "parameters": {**defaults, **given.get("parameters", {})}}
+def timing_of_trigger(trigger: Trigger, flow: Flow, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return when a trigger is due, with its expressions evaluated. A ValueError says what is wrong with it."""
     # In Loom's dialect the recurrence may stand in the trigger itself, whatever other triggers the flow has.
     beside = {key: trigger.definition[key] for key in _KEYS if key in trigger.definition}
-    timing = _evaluated(trigger.recurrence or beside, context)
+    given = flow.given()
+    context = {**given, "parameters": {**_defaults(flow), **given.get("parameters", {})}}
+    timing = _evaluated(trigger.recurrence or beside or default or {}, context)
     problems = check_timing(timing)
     if problems:
         raise ValueError(f"{'; '.join(problems)}.")
+    return dict(timing)
+
+
+def _defaults(flow: Flow) -> dict[str, Any]:
+    return {each.name: each.default for each in flow.program.parameters.values() if each.has_default}
+
+
+def _schedule(known_as: str, workflow: str, trigger: Trigger, flow: Flow) -> ScheduleStart:
+    timing = timing_of_trigger(trigger, flow)
     conditions = [
         each["expression"] if isinstance(each, dict) and isinstance(each.get("expression"), str) else None
         for each in trigger.definition.get("conditions") or ()
@@ -310,8 +334,37 @@ def _schedule(known_as: str, workflow: str, trigger: Trigger, flow: Flow) -> Sch
         timing=timing,
         trigger=trigger.name,
         conditions=texts,
-        defaults=defaults if texts else {},
+        defaults=_defaults(flow) if texts else {},
+        # A window that was missed is made up for: together they cover all time.
+        catch_up=trigger.type == _WINDOW,
+        window=trigger.type == _WINDOW,
+        delay=_window_delay(trigger, flow) if trigger.type == _WINDOW else 0.0,
     )
+
+
+def _window_delay(trigger: Trigger, flow: Flow) -> float:
+    """Read how long after its end a window is left open for what comes late."""
+    inputs = trigger.definition.get("inputs")
+    given = inputs.get("delay") if isinstance(inputs, dict) else None
+    if given is None:
+        return 0.0
+    values = flow.given()
+    context = {**values, "parameters": {**_defaults(flow), **values.get("parameters", {})}}
+    try:
+        return parse_duration(str(_evaluated(given, context)))
+    except FunctionError:
+        raise ValueError(f"its delay {given!r} is no duration such as PT15M.") from None
+
+
+def window_start(timing: dict[str, Any], end: float) -> float:
+    """Find where the window begins that ends with an occurrence: at the occurrence before."""
+    unit = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+    length = unit.get(str(timing.get("frequency")).lower(), 2_764_800) * int(timing.get("interval", 1))
+    # Clocks that are set back make a window longer; from far enough before, occurrences lead to its beginning.
+    found = after = end - 2 * length - 7_200
+    while (following := next_due(timing, after)) is not None and following < end:
+        found = after = following
+    return found
 
 
 def _evaluated(value: Any, context: dict[str, Any]) -> Any:

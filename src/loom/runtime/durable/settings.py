@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Where services reach the server that takes their callbacks, such as `https://loom.example.com`; None:
     `LOOM_CALLBACK_URL`. `loom serve` knows its own address."""
     schedules: bool = True
-    """See to the schedules that the triggers of registered flows ask for."""
+    """See to the schedules and listeners that the triggers of registered flows ask for."""
     definitions: bool = False
     """Work for all flows that are stored as definitions, not only for what is registered here: those that were put by
     another process are taken up after a few poll intervals, and at the next opening."""

@@ -20,6 +20,7 @@ from loom.runtime.durable.admission import MemoryLimit
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.flow_client import FlowClient
 from loom.runtime.durable.handle import Handles, RunHandle
+from loom.runtime.durable.listeners import ListenerClient, keep_listeners
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registration import (
     FlowRegistration,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
-    from loom.api.definitions import Definition, FlowAddress, FlowStatus
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus, TriggerFired, TriggerHistory
     from loom.api.workers import Role
     from loom.core.state import BrokerState
     from loom.runtime.durable.active_run import ActiveRun
@@ -73,6 +74,8 @@ class WorkerRuntime(RunClient, ABC):
 
     definitions: Definitions
     """The flows in the store, and which version of them a run begins with."""
+    definitions_at_once = 32
+    """How many flows are recorded at once when work begins."""
 
     def __init__(
         self, store: Store, settings: Settings | None = None, *, clock: Callable[[], float] | None = None
@@ -92,9 +95,10 @@ class WorkerRuntime(RunClient, ABC):
         self.handles = Handles()
         self.starter = RunStarter(self)
         self.schedule_client = ScheduleClient(self)
+        self.listeners = ListenerClient(self)
         self.signer = Signer(store)
         """Signs addresses, and knows signatures again."""
-        self.flow_client = FlowClient(self, self.signer)
+        self.flow_client = FlowClient(self, self.signer, self.listeners)
         self.watch: LoopWatch | None = None
         """What the watchdog knows of the event loop; None while this process does not work, or without a watchdog."""
         self._watches_always = False
@@ -420,6 +424,20 @@ class WorkerRuntime(RunClient, ABC):
             raise ValueError("Say where the server is: pass url, or connect with callback_url.")
         return await self.flow_client.address(name, url, expires_in=expires_in, rotate=rotate)
 
+    async def trigger_history(self, name: str, trigger: str | None = None) -> TriggerHistory:
+        """Tell what has become of a trigger of a flow, latest first; without its name, of the only one.
+
+        `TriggerNotFound` if the flow has no such trigger.
+        """
+        return await self.flow_client.trigger_history(name, trigger)
+
+    async def fire_trigger(self, name: str, trigger: str | None = None) -> TriggerFired:
+        """Fire a trigger by hand: poll its service now, or start the run that time would start.
+
+        Returns once that is stored. `TriggerRefused` if the flow is disabled, or the trigger needs a call from outside.
+        """
+        return await self.flow_client.fire_trigger(name, trigger)
+
     # -- working ------------------------------------------------------------------------------------------------------
 
     def register(self, workflow: Workflow | type[Workflow], name: str | None = None, *, schedules: bool = True) -> None:
@@ -495,7 +513,13 @@ class WorkerRuntime(RunClient, ABC):
         self.catalog.write(names)
         if self._settings.safe:
             return
-        await keep_triggers(self, [name for name in names if name in self._triggered], self.definitions.deleted)
+        triggered = [name for name in names if name in self._triggered]
+        await keep_triggers(self, triggered, self.definitions.deleted)
+        await keep_listeners(self, triggered, self.definitions.deleted)
+
+    async def work_on(self, names: Sequence[str]) -> None:
+        """Recover the runs of names of Loom's own, whose code has come while this process begins to work."""
+        await self._recover_runs(names)
 
     # -- being watched ------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from loom.core.reducer import FieldReader
     from loom.core.state import BrokerState
     from loom.runtime.durable.info import HistoryEntry
-    from loom.runtime.masking import Masking, ScheduleMasking
+    from loom.runtime.masking import AnyMasking
     from loom.server.call import Call
     from loom.store.records import Chunk, RunRow
 
@@ -116,7 +116,9 @@ async def history(call: Call) -> Response:
 
 
 def _item(
-    masking: Masking | ScheduleMasking | None, led_to: dict[int, list[dict[str, Any]]] | None, entry: HistoryEntry
+    masking: AnyMasking | None,
+    led_to: dict[int, list[dict[str, Any]]] | None,
+    entry: HistoryEntry,
 ) -> bytes:
     """Write a tick out, as an item of its page."""
     return json_bytes(rendered_tick(entry, masking, led_to.get(entry.seq, []) if led_to is not None else None))

@@ -126,7 +126,7 @@ async def invoke(call: Call) -> Response:
     outputs = {"headers": start.headers, **start.outputs, "body": start.body}
     try:
         given = flow.flow.given() if asks_before_it_fires(trigger) else None
-        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, given)
+        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters, given) or []
     except (FiringRefused, WorkflowRuntimeError) as error:
         raise invalid(str(error)) from error
     if not bodies or (trigger is not None and trigger.split_on is not None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Coroutine
 from datetime import UTC, datetime
@@ -471,3 +472,62 @@ def test_the_own_schedule_of_a_disabled_flow_starts_nothing_and_makes_nothing_up
             assert len(await started(runtime, "flow")) == len(before) + 1
 
     virtually(main())
+
+
+def windows(delay: str | None = None) -> loom.Flow:
+    trigger = {
+        "type": "SlidingWindow",
+        "recurrence": {"frequency": "Hour", "interval": 6},
+        **({"inputs": {"delay": delay}} if delay is not None else {}),
+    }
+    outputs = "@{triggerOutputs()['windowStartTime']} to @{triggerOutputs()['windowEndTime']}"
+    actions = {"Say": {"type": "Compose", "inputs": outputs, "runAfter": {}}}
+    return loom.load({"triggers": {"window": trigger}, "actions": actions}, name="windows")
+
+
+async def said(runtime: DurableRuntime) -> list[str]:
+    """The windows of the runs, oldest first, without the parts of a second."""
+    found = []
+    async for info in runtime.list(workflow="windows"):
+        text = (await (await runtime.handler(info.run_id))).actions["Say"].outputs
+        found.append(text.replace(".000000Z", ""))
+    return found[::-1]
+
+
+def test_windows_follow_each_other_without_a_gap_also_over_a_night_without_a_worker() -> None:
+    async def main() -> None:
+        database = MemoryDatabase()
+        async with open_runtime(database, windows=windows()) as runtime:
+            await asyncio.sleep(7 * 3600)
+            assert await said(runtime) == ["2026-01-01T00:00:00 to 2026-01-01T06:00:00"]
+        await asyncio.sleep(DAY)
+        async with open_runtime(database, windows=windows()) as runtime:
+            await asyncio.sleep(60)
+            edges = ["01T06", "01T12", "01T18", "02T00", "02T06"]
+            assert (await said(runtime))[1:] == [
+                f"2026-01-{begin}:00:00 to 2026-01-{end}:00:00" for begin, end in itertools.pairwise(edges)
+            ]
+
+    virtually(main())
+
+
+def test_a_window_waits_for_what_comes_late() -> None:
+    async def main() -> None:
+        async with open_runtime(windows=windows("PT30M")) as runtime:
+            await asyncio.sleep(6.4 * 3600)
+            assert await said(runtime) == []
+            await asyncio.sleep(0.2 * 3600)
+            assert await said(runtime) == ["2026-01-01T00:00:00 to 2026-01-01T06:00:00"]
+            assert (await runtime.trigger_history("windows")).firings[0].runs == 1
+
+    virtually(main())
+
+
+def test_a_delay_that_is_none_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with open_runtime(windows=windows("soon")) as runtime:
+            await asyncio.sleep(60)
+            assert await runtime.schedules() == []
+
+    virtually(main())
+    assert "its delay 'soon' is no duration such as PT15M." in caplog.text
