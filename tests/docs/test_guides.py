@@ -25,7 +25,7 @@ def test_a_how_to_page_asks_one_question_and_shows_code_that_runs(page: Path) ->
     text = page.read_text("utf-8")
     [title] = re.findall(r"^# (.+)$", text, re.MULTILINE)[:1]
     assert title.endswith("?")
-    assert re.search(r"(?<!<!-- no-run -->\n)^```python\n", text, re.MULTILINE)
+    assert re.search(r"(?<!<!-- no-run -->\n)^```(python|sh)\n", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", COMPARED, ids=lambda page: page.stem)
