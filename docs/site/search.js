@@ -25,8 +25,8 @@ function words(text) {
   const all = text.toLowerCase().split(/[^\p{L}\p{N}_.-]+/u).map((word) => word.replace(/[.-]+$/, "")).filter(Boolean);
   const kept = all.filter((word) => !SMALL.has(word));
   if (kept.length === 0) return text;
+  const whole = [...new Set(kept.map((word) => lunr.stemmer(new lunr.Token(word)).toString()))].map((stem) => `${stem}^1`);
   const isTyping = /[\p{L}\p{N}_]$/u.test(text);
-  const last = kept.length - 1;
-  return kept.map((word, at) => (isTyping && at === last ? `${word}^1 ${word}` : `${word}^1`)).join(" ");
+  return [...whole, ...(isTyping ? kept.slice(-1) : [])].join(" ");
 }
 

@@ -1,6 +1,7 @@
 """Make what mkdocs reads, finish what it has written, and look after the language of the pages.
 
-- `python -m loomsite pages build` writes the pages of the site and the settings of mkdocs for them.
+- `python -m loomsite pages build` writes the pages of the site and the settings of mkdocs for them, and counts the
+  sentences that are too long.
 - `python -m loomsite search build` puts Loom's handling of questions before the search worker of the site.
 - `python -m loomsite words` adds the words that are missing to the list. Read the diff: a misspelled word is one too.
 - `python -m loomsite sentences` lists long sentences.
@@ -13,9 +14,13 @@ from pathlib import Path
 
 
 def _pages(build: str) -> None:
+    from loomsite.language import MOST_WORDS
     from loomsite.pages import write
+    from loomsite.words import long_sentences
 
     write(Path(build))
+    long = len(list(long_sentences()))
+    print(f"Warning: {long} sentences have more than {MOST_WORDS} words; `make sentences` lists them.", file=sys.stderr)
 
 
 def _search(build: str) -> None:

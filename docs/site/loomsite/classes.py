@@ -54,11 +54,12 @@ def _shown(field: Field) -> str:
 
 
 def _class(home: str, name: str) -> ast.ClassDef:
-    return next(node for node in _classes(home) if node.name == name)
+    return next(node for node in classes(home) if node.name == name)
 
 
 @cache
-def _classes(home: str) -> tuple[ast.ClassDef, ...]:
+def classes(home: str) -> tuple[ast.ClassDef, ...]:
+    """Find the classes in the source of a module."""
     path = SRC.joinpath(*home.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(source.read_text("utf-8"))

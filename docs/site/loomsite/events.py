@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
 from importlib import import_module
@@ -9,27 +10,31 @@ from importlib import import_module
 import loom
 from loom.steps.events import Event, InternalDispatchEvent
 from loom.steps.registry import wire_name
-from loomsite.classes import field_table, fields
+from loomsite.classes import classes, field_table, fields, modules
 from loomsite.markdown import code, heading, sentence, slug, table
 
-_HOMES = (
-    "loom.steps.events",
-    "loom.effects.flow_events",
-    "loom.effects.flow_codec",
-    "loom.effects.actions.events",
-    "loom.runtime.durable.problem_run",
-    "loom.runtime.durable.schedules_run",
-    "loom.runtime.durable.listeners_run",
-)
-"""The modules that define events."""
+_FOR_AUTHORS = ("loom.steps.events", "loom.effects.flow_events")
+"""The modules whose events authors and readers of streams meet."""
+
+
+def homes() -> list[str]:
+    """Name the modules that define events, the ones for authors first. Events of test programs are left out."""
+    found = [name for name in modules() if not name.startswith("loom.testing") and _defines_events(name)]
+    return [*_FOR_AUTHORS, *(name for name in found if name not in _FOR_AUTHORS)]
+
+
+def _defines_events(name: str) -> bool:
+    """Say whether a module has a class with a base that is called an event, or a start."""
+    return any(base.endswith("Event") for cls in classes(name) for base in map(ast.unparse, cls.bases))
 
 
 def all_events() -> list[type[Event]]:
     """List the classes in the order of their modules."""
-    for home in _HOMES:
+    where = homes()
+    for home in where:
         import_module(home)
     found = [Event, *dict.fromkeys(_below(Event))]
-    return [cls for home in _HOMES for cls in found if cls.__module__ == home]
+    return [cls for home in where for cls in found if cls.__module__ == home]
 
 
 def _below(cls: type[Event]) -> Iterator[type[Event]]:
@@ -42,7 +47,7 @@ def kind(cls: type[Event]) -> str:
     """Say who works with an event: `authors`, readers of `reports`, or only the `engine`."""
     if issubclass(cls, InternalDispatchEvent):
         return "reports"
-    return "authors" if cls.__module__ in _HOMES[:2] else "engine"
+    return "authors" if cls.__module__ in _FOR_AUTHORS else "engine"
 
 
 def events(wanted: str) -> str:
@@ -55,8 +60,8 @@ def _described(cls: type[Event]) -> Iterator[str]:
     yield sentence(inspect.getdoc(cls) or "") + "\n"
     place = f"`from loom import {cls.__name__}`" if hasattr(loom, cls.__name__) else code(cls.__module__)
     parent = cls.__mro__[1].__name__ if cls is not Event else ""
-    rows = [("import", place), ("base class", code(parent)), ("name on the wire", code(wire_name(cls)))]
-    yield table(("", ""), (row for row in rows if row[1]))
+    rows = [("base class", code(parent)), ("name on the wire", code(wire_name(cls)))]
+    yield table(("import", place), (row for row in rows if row[1]))
     found = fields(cls.__module__, cls.__name__)
     if found:
         yield field_table(found)

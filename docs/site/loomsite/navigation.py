@@ -1,11 +1,11 @@
-"""The settings of mkdocs, with the folders of the navigation as their index pages list them."""
+"""The settings of mkdocs, with the folders of the navigation as their index pages list them, in their words."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
 
-_LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+\.md)\)")
+_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)#\s]+\.md)\)")
 _NAV = re.compile(r"^nav:\n((?:  .*\n)+)", re.MULTILINE)
 _FOLDER = re.compile(r"^( *)- (?:([\w -]+): )?([\w-]+/)\n", re.MULTILINE)
 
@@ -21,15 +21,18 @@ def with_folders(settings: str, pages: dict[str, str]) -> str:
     return settings.replace(found[1], nav)
 
 
-def _lines(match: re.Match[str], pages: dict[str, Any]) -> str:
+def _lines(match: re.Match[str], pages: dict[str, str]) -> str:
     indent, title, folder = match[1], match[2], match[3]
-    listed = [f"{folder}{name}" for name in in_folder(folder, pages)]
-    if title is None:
-        return "".join(f"{indent}- {page}\n" for page in listed)
-    return f"{indent}- {title}:\n" + "".join(f"{indent}    - {page}\n" for page in listed)
+    inner = indent if title is None else f"{indent}    "
+    listed = [f"{inner}- {folder}README.md\n"]
+    listed += [f"{inner}- {json.dumps(text)}: {folder}{page}\n" for page, text in in_folder(folder, pages).items()]
+    return ("" if title is None else f"{indent}- {title}:\n") + "".join(listed)
 
 
-def in_folder(folder: str, pages: dict[str, str]) -> list[str]:
-    """List the pages of a folder: its index, and those that it links to."""
-    linked = [name for name in _LINK.findall(pages[f"{folder}README.md"]) if f"{folder}{name}" in pages]
-    return ["README.md", *dict.fromkeys(linked)]
+def in_folder(folder: str, pages: dict[str, str]) -> dict[str, str]:
+    """Return the pages of a folder that its index links to, each with the text of its first link."""
+    found: dict[str, str] = {}
+    for text, page in _LINK.findall(pages[f"{folder}README.md"]):
+        if f"{folder}{page}" in pages:
+            found.setdefault(page, text.replace("`", ""))
+    return found

@@ -37,10 +37,10 @@ GENERATED: dict[str, Callable[..., str]] = {
 
 PROJECT = {
     "CHANGELOG.md": "project/changes.md",
-    "CODE_OF_CONDUCT.md": "project/conduct.md",
+    "CODE_OF_CONDUCT.md": "project/code-of-conduct.md",
     "CONTRIBUTING.md": "project/contributing.md",
-    "SECURITY.md": "project/security.md",
-    "changelog.d/README.md": "project/fragments.md",
+    "SECURITY.md": "project/security-policy.md",
+    "changelog.d/README.md": "project/changelog-fragments.md",
 }
 """Pages from outside of `docs`, and where they are on the site."""
 
@@ -72,7 +72,7 @@ def write(build: Path) -> None:
 def pages() -> dict[str, str]:
     """Return the text of every page by its place on the site."""
     found = {source.relative_to(DOCS).as_posix(): source for source in _own_pages()}
-    found |= {place: ROOT / name for name, place in PROJECT.items() if (ROOT / name).exists()}
+    found |= {place: ROOT / name for name, place in PROJECT.items()}
     made = {place: _page(source, place) for place, source in found.items()}
     made["examples/README.md"] = _examples_index()
     made |= {_example_place(source): _example(source) for source in _examples()}
