@@ -123,7 +123,7 @@ def test_it_has_every_call_of_the_runtime() -> None:
         "active_run", "adopt", "check_heads", "check_keys", "check_place", "commits_work", "codec_for", "codec_of",
         "describe_worker", "downtime", "field_reader", "has_event", "hindrances", "news", "row", "saw",
         "short_of_memory", "signed_import", "signed_start", "start_run", "store_fork", "track_workflow", "watch_always",
-        "work_for", "worker_name",
+        "work_for", "work_on", "worker_name",
     }  # fmt: skip
     calls = {name for name, _ in inspect.getmembers(WorkerRuntime, callable) if not name.startswith("_")} - own
     sync = {name for name, _ in inspect.getmembers(loom.SyncRuntime, callable) if not name.startswith("_")}

@@ -68,7 +68,7 @@ def _run(code: str, place: Path) -> str:
         pytest.param(_FIRST_RUN, 71, id="first-run"),
         pytest.param(_command("--help"), 22, id="help"),
         pytest.param(_command("workflow", "status", "ended"), 118, id="status"),
-        pytest.param(_command("run", "flow.json"), 253, id="run-flow"),
+        pytest.param(_command("run", "flow.json"), 254, id="run-flow"),
         pytest.param(_command("eval", "@add(1, 2)"), 37, id="eval"),
     ],
 )

@@ -15,7 +15,6 @@ from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
 from loom.flows.triggers import fires_by_request, relative_path, request_methods, request_trigger
 from loom.runtime.durable.addresses import TriggerAddress, base_url
-from loom.runtime.durable.listeners import TriggerRefused, find_trigger
 from loom.runtime.durable.stored_definitions import (
     DEFINITIONS,
     DefinitionNotFound,
@@ -26,6 +25,8 @@ from loom.runtime.flow import flow_of
 from loom.runtime.render_definitions import flow_status, flow_view
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loom.api.definitions import Definition, FlowStatus, TriggerHistory
     from loom.flows.program import Program
     from loom.runtime.durable.addresses import Signer
@@ -46,7 +47,7 @@ class NoRequestTrigger(ValueError):
 class FlowClient:
     """The flows of one store."""
 
-    def __init__(self, runs: RunClient, signer: Signer, listeners: ListenerClient) -> None:
+    def __init__(self, runs: RunClient, signer: Signer, listeners: Callable[[], ListenerClient]) -> None:
         self._runs = runs
         self._listeners = listeners
         self._signer = signer
@@ -78,30 +79,34 @@ class FlowClient:
         """Let the triggers of a flow fire again. What they have missed is not made up for."""
         await self._runs.ready()
         definition = await self._runs.definitions.stored.enable(name)
-        await self._listeners.turned(name)
+        await self._listeners().turned(name)
         return await self._status(name, definition)
 
     async def disable(self, name: str) -> FlowStatus:
         """Let the triggers of a flow fire no more. Runs under way go on, and explicit starts work."""
         await self._runs.ready()
         definition = await self._runs.definitions.stored.disable(name)
-        await self._listeners.turned(name)
+        await self._listeners().turned(name)
         return await self._status(name, definition)
 
     async def trigger_history(self, name: str, trigger: str | None) -> TriggerHistory:
         """Tell what has become of a trigger, latest first."""
+        from loom.runtime.durable.listeners import find_trigger
+
         await self._runs.ready()
         program = await self._program(name, await self._stored(name))
-        return await self._listeners.history(name, find_trigger(name, program, trigger))
+        return await self._listeners().history(name, find_trigger(name, program, trigger))
 
     async def fire_trigger(self, name: str, trigger: str | None) -> TriggerFired:
         """Fire a trigger by hand."""
+        from loom.runtime.durable.listeners import TriggerRefused, find_trigger
+
         await self._runs.ready()
         definition = await self._stored(name)
         found = find_trigger(name, await self._program(name, definition), trigger)
         if definition.is_disabled:
             raise TriggerRefused(f"The flow {name!r} is disabled: its triggers do not fire.")
-        return TriggerFired(name=found.name, run_id=await self._listeners.fire(name, found))
+        return TriggerFired(name=found.name, run_id=await self._listeners().fire(name, found))
 
     async def address(
         self, name: str, url: str, *, expires_in: float | None = None, rotate: bool = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
@@ -20,7 +21,6 @@ from loom.runtime.durable.admission import MemoryLimit
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.flow_client import FlowClient
 from loom.runtime.durable.handle import Handles, RunHandle
-from loom.runtime.durable.listeners import ListenerClient, keep_listeners
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registration import (
     FlowRegistration,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState
     from loom.runtime.durable.active_run import ActiveRun
     from loom.runtime.durable.active_runs import ActiveRuns
+    from loom.runtime.durable.listeners import ListenerClient
     from loom.runtime.durable.registration import Registration
     from loom.runtime.durable.schedules import ScheduleInfo
     from loom.runtime.flow import Flow
@@ -95,10 +96,9 @@ class WorkerRuntime(RunClient, ABC):
         self.handles = Handles()
         self.starter = RunStarter(self)
         self.schedule_client = ScheduleClient(self)
-        self.listeners = ListenerClient(self)
         self.signer = Signer(store)
         """Signs addresses, and knows signatures again."""
-        self.flow_client = FlowClient(self, self.signer, self.listeners)
+        self.flow_client = FlowClient(self, self.signer, lambda: self.listeners)
         self.watch: LoopWatch | None = None
         """What the watchdog knows of the event loop; None while this process does not work, or without a watchdog."""
         self._watches_always = False
@@ -515,7 +515,17 @@ class WorkerRuntime(RunClient, ABC):
             return
         triggered = [name for name in names if name in self._triggered]
         await keep_triggers(self, triggered, self.definitions.deleted)
-        await keep_listeners(self, triggered, self.definitions.deleted)
+        if triggered:
+            from loom.runtime.durable.listeners import keep_listeners
+
+            await keep_listeners(self, triggered, self.definitions.deleted)
+
+    @cached_property
+    def listeners(self) -> ListenerClient:
+        """The runs that listen for triggers. Their code is imported for flows with triggers only."""
+        from loom.runtime.durable.listeners import ListenerClient
+
+        return ListenerClient(self)
 
     async def work_on(self, names: Sequence[str]) -> None:
         """Recover the runs of names of Loom's own, whose code has come while this process begins to work."""
