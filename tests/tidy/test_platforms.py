@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -28,6 +29,9 @@ for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGCHLD", "S
         delattr(signal, name)
 """
 """Take away what Windows lacks, as far as Python itself works without it."""
+
+BREAK = int(getattr(signal, "SIGUSR1", 0))
+"""The signal that has the name of Ctrl-Break here."""
 
 IMPORT_ALL = """
 import loom
@@ -92,9 +96,13 @@ def test_a_flow_runs_without_posix(flow: str) -> None:
     assert json.loads(done.stdout)["actions"]["Compose"]["outputs"] == "woven"
 
 
-def test_a_server_starts_and_stops_without_posix(flow: str) -> None:
+@pytest.mark.posix  # to ask a process to stop by SIGTERM is what Windows cannot do: there it is ended
+@pytest.mark.parametrize("number", [signal.SIGTERM, BREAK], ids=["terminate", "break"])
+def test_a_server_starts_and_stops_without_posix(flow: str, number: int) -> None:
+    """Ctrl-Break is a signal of Windows alone; here another signal has its name."""
     arguments = json.dumps(["serve", flow, "--store", "memory://", "--port", "0"])
-    command = [sys.executable, "-c", WITHOUT + RUN, arguments]
+    named = f"signal.SIGBREAK = {BREAK}\n"
+    command = [sys.executable, "-c", WITHOUT + named + RUN, arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as server:
         try:
             assert server.stdout is not None
@@ -103,7 +111,7 @@ def test_a_server_starts_and_stops_without_posix(flow: str) -> None:
             assert found is not None, told + server.stdout.read()
             with urllib.request.urlopen(f"{found[1]}/v1/health/ready", timeout=60) as answer:
                 assert answer.status == 200
-            server.terminate()
+            server.send_signal(number)
             assert server.wait(60) == 0
         finally:
             server.kill()

@@ -44,6 +44,14 @@ _BROKEN = 70
 _SWITCH_S = 0.001
 """After so long a thread lets another one work, if one wants to. With Python's 5 ms, a few threads that evaluate
 expressions or decode answers would let the event loop wait for tens of milliseconds at each of its steps."""
+STOP_SIGNALS: tuple[int, ...] = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    *(
+        [signal.SIGBREAK] if hasattr(signal, "SIGBREAK") else []
+    ),  # Ctrl-Break: what one process can send another on Windows
+)
+"""The signals that ask a process to stop in order."""
 _NAMED = 10
 """Steps at work that a process names when it ends, at most."""
 
@@ -318,7 +326,7 @@ def stop_on_signals() -> asyncio.Event:
     logging.getLogger("loom").addHandler(logging.NullHandler())  # until there are logs, nothing else shall print them
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         try:
             loop.add_signal_handler(number, stopped.set)
         except NotImplementedError:  # event loops on Windows

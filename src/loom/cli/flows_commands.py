@@ -112,7 +112,10 @@ _trigger_argument = click.argument("trigger", required=False)
 @source_options
 @json_option
 def history(name: str, trigger: str | None, source: RunSource, as_json: bool) -> None:
-    """Show what has become of a trigger, latest first; without TRIGGER of the only one."""
+    """Show what became of a trigger, latest first.
+
+    Without TRIGGER it is the only one of the flow.
+    """
     from loom.cli.output import ago, print_json, print_line, print_table
 
     async def read(runs: Runs) -> TriggerHistory:
@@ -148,9 +151,10 @@ def history(name: str, trigger: str | None, source: RunSource, as_json: bool) ->
 @source_options
 @json_option
 def fire(name: str, trigger: str | None, source: RunSource, as_json: bool) -> None:
-    """Fire a trigger by hand: poll its service now, or start the run that time would start.
+    """Fire a trigger by hand.
 
-    What becomes of it is in `loom flows history`. A trigger that is fired by calls needs one: `loom flows url`.
+    It polls its service now, or starts the run that time would start. What becomes of it is in `loom flows history`. A
+    trigger that is fired by calls needs one: `loom flows url`.
     """
     from loom.cli.output import plain
 

@@ -274,6 +274,8 @@ def _end_at_next_signal() -> None:
     import signal
     import time
 
+    from loom.cli.engine_process import STOP_SIGNALS
+
     stopping = time.monotonic()
 
     def end(number: int, _frame: Any) -> None:
@@ -282,7 +284,7 @@ def _end_at_next_signal() -> None:
             signal.raise_signal(number)
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         with suppress(NotImplementedError):  # event loops on Windows have none
             loop.remove_signal_handler(number)
         signal.signal(number, end)

@@ -46,6 +46,7 @@ from loom.api.workers import Role, Worker
 from loom.client.bodies import described_event, document_body, plain_dict, written_filters
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, exported_id, read, segment
 from loom.client.invoked import ANSWERED_BY, Invoked, invocation, invoked_from
+from loom.client.paths import SCHEDULES_PATH, definition_path, schedule_path, trigger_path
 from loom.client.streams import SILENCE, Reader, follow_changes
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ TIMEOUT = 30.0
 LONGEST_WAIT = 60.0
 """How many seconds a server lets one request wait at most."""
 """The header by which an answer of a flow names its run."""
-_SCHEDULES = "/v1/schedules"
 _UNAVAILABLE = 503
 
 
@@ -396,11 +396,11 @@ class Client:
 
     async def versions(self, name: str) -> Sequence[DefinitionVersion]:
         """List the versions of a flow, newest first; Python steps have none."""
-        return [found async for found in self._pages(read(f"{_definition(name)}/versions"), DefinitionVersion)]
+        return [found async for found in self._pages(read(f"{definition_path(name)}/versions"), DefinitionVersion)]
 
     async def definition(self, name: str, *, version: str | int | None = None) -> dict[str, Any]:
         """Get the document of a flow; of Python steps their events and schemas."""
-        return await self._exchange.ask(read(_definition(name), params={"version": version}), dict[str, Any])
+        return await self._exchange.ask(read(definition_path(name), params={"version": version}), dict[str, Any])
 
     async def put_definition(
         self, name: str, document: Mapping[str, Any] | str, *, if_match: str | None = None
@@ -410,40 +410,37 @@ class Client:
         With `if_match` only if the stored one still has that etag.
         """
         headers = {"If-Match": if_match} if if_match is not None else {}
-        call = ApiCall(method="PUT", path=_definition(name), **document_body(document, headers))
+        call = ApiCall(method="PUT", path=definition_path(name), **document_body(document, headers))
         return await self._exchange.ask(call, PutDefinition)
 
     async def delete_definition(self, name: str) -> None:
         """Let nothing new start under a name. Runs under way keep their version."""
-        await self._exchange.send(ApiCall(method="DELETE", path=_definition(name)))
+        await self._exchange.send(ApiCall(method="DELETE", path=definition_path(name)))
 
     async def flow_status(self, name: str) -> FlowStatus:
         """Tell whether a flow is enabled, and what starts its runs."""
-        return await self._exchange.ask(read(f"{_definition(name)}/status"), FlowStatus)
+        return await self._exchange.ask(read(f"{definition_path(name)}/status"), FlowStatus)
 
     async def enable_flow(self, name: str) -> FlowStatus:
         """Let the triggers of a flow fire again. What they have missed is not made up for."""
-        return await self._exchange.ask(act(f"{_definition(name)}/enable"), FlowStatus)
+        return await self._exchange.ask(act(f"{definition_path(name)}/enable"), FlowStatus)
 
     async def disable_flow(self, name: str) -> FlowStatus:
         """Let the triggers of a flow fire no more. Runs under way go on, and `start` still works."""
-        return await self._exchange.ask(act(f"{_definition(name)}/disable"), FlowStatus)
+        return await self._exchange.ask(act(f"{definition_path(name)}/disable"), FlowStatus)
 
     async def trigger_history(self, name: str, trigger: str) -> TriggerHistory:
         """Tell what has become of a trigger of a flow that fires by itself, latest first."""
-        return await self._exchange.ask(read(f"{_trigger(name, trigger)}/history"), TriggerHistory)
+        return await self._exchange.ask(read(f"{trigger_path(name, trigger)}/history"), TriggerHistory)
 
     async def fire_trigger(self, name: str, trigger: str) -> TriggerFired:
         """Fire a trigger of a flow by hand: poll its service now, or start the run that time would start."""
-        return await self._exchange.ask(act(f"{_trigger(name, trigger)}/fire"), TriggerFired)
+        return await self._exchange.ask(act(f"{trigger_path(name, trigger)}/fire"), TriggerFired)
 
     async def flow_address(self, name: str, *, expires_in: float | None = None, rotate: bool = False) -> FlowAddress:
-        """Get a signed address, at which a request fires the flow's trigger without a key.
-
-        It is good for `expires_in` seconds, or until a rotation ends all that were given out before.
-        """
-        wanted = AddressRequest(expires_in=expires_in, rotate=rotate)
-        return await self._exchange.ask(act(f"{_definition(name)}/address", wanted), FlowAddress)
+        """Get a signed address of a flow's trigger. It expires, or is ended by getting another one with `rotate`."""
+        call = act(f"{definition_path(name)}/address", AddressRequest(expires_in=expires_in, rotate=rotate))
+        return await self._exchange.ask(call, FlowAddress)
 
     async def validate(self, document: Mapping[str, Any] | str) -> Validation:
         """Tell whether a document could be stored, and what is to be said about it. Nothing is stored."""
@@ -453,15 +450,15 @@ class Client:
 
     async def graph(self, name: str) -> dict[str, Any]:
         """Get the nodes and edges of a workflow."""
-        return await self._exchange.ask(read(f"{_definition(name)}/graph"), dict[str, Any])
+        return await self._exchange.ask(read(f"{definition_path(name)}/graph"), dict[str, Any])
 
     async def mermaid(self, name: str) -> str:
         """Get the graph of a workflow as text for Mermaid."""
-        return (await self._exchange.send(read(f"{_definition(name)}/graph", params={"format": "mermaid"}))).text
+        return (await self._exchange.send(read(f"{definition_path(name)}/graph", params={"format": "mermaid"}))).text
 
     async def schema(self, name: str) -> dict[str, Any]:
         """Get JSON Schemas of what a workflow takes and gives."""
-        return await self._exchange.ask(read(f"{_definition(name)}/schema"), dict[str, Any])
+        return await self._exchange.ask(read(f"{definition_path(name)}/schema"), dict[str, Any])
 
     # -- health -------------------------------------------------------------------------------------------------------
 
@@ -482,11 +479,11 @@ class Client:
 
     async def schedules(self) -> Sequence[Schedule]:
         """List the recurring starts by name."""
-        return [found async for found in self._pages(read(_SCHEDULES), Schedule)]
+        return [found async for found in self._pages(read(SCHEDULES_PATH), Schedule)]
 
     async def get_schedule(self, name: str) -> Schedule:
         """Get a recurring start by its name."""
-        return await self._exchange.ask(read(_schedule(name)), Schedule)
+        return await self._exchange.ask(read(schedule_path(name)), Schedule)
 
     async def schedule(  # noqa: PLR0913 - all by name
         self,
@@ -523,19 +520,19 @@ class Client:
             catch_up=catch_up,
             paused=paused,
         )
-        return await self._exchange.ask(act(_SCHEDULES, body), Schedule)
+        return await self._exchange.ask(act(SCHEDULES_PATH, body), Schedule)
 
     async def pause_schedule(self, name: str) -> Schedule:
         """Let a schedule start nothing for a while."""
-        return await self._exchange.ask(act(f"{_schedule(name)}/pause"), Schedule)
+        return await self._exchange.ask(act(f"{schedule_path(name)}/pause"), Schedule)
 
     async def resume_schedule(self, name: str) -> Schedule:
         """Let a paused schedule go on."""
-        return await self._exchange.ask(act(f"{_schedule(name)}/resume"), Schedule)
+        return await self._exchange.ask(act(f"{schedule_path(name)}/resume"), Schedule)
 
     async def delete_schedule(self, name: str) -> None:
         """End a schedule. What it has started goes on."""
-        await self._exchange.send(ApiCall(method="DELETE", path=_schedule(name)))
+        await self._exchange.send(ApiCall(method="DELETE", path=schedule_path(name)))
 
     # -- flows as endpoints -------------------------------------------------------------------------------------------
 
@@ -560,7 +557,7 @@ class Client:
         if the run ends without an answer, `response-late` if the server's limit has passed.
         """
         call = invocation(
-            f"{_definition(workflow)}/invoke",
+            f"{definition_path(workflow)}/invoke",
             body,
             method=method,
             path=path,
@@ -599,15 +596,3 @@ class Client:
     def __repr__(self) -> str:
         # Never the key.
         return f"{type(self).__name__}({self._exchange.url!r})"
-
-
-def _trigger(name: str, trigger: str) -> str:
-    return f"{_definition(name)}/triggers/{segment(trigger, 'name of a trigger')}"
-
-
-def _definition(name: str) -> str:
-    return f"/v1/definitions/{segment(name, 'name of a workflow')}"
-
-
-def _schedule(name: str) -> str:
-    return f"{_SCHEDULES}/{segment(name, 'name of a schedule')}"

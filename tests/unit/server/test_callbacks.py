@@ -21,7 +21,7 @@ from starlette.routing import Route
 import loom
 from loom.effects.actions.webhook import with_address, without_address
 from loom.flows.calls import CALLBACK
-from loom.runtime.durable.addresses import SECRETS, Signer, StoredCallbacks
+from loom.runtime.durable.addresses import SECRETS, Callback, Signer, StoredCallbacks
 from loom.server.settings import ServerSettings
 from loom.store.memory import MemoryStore
 
@@ -262,7 +262,7 @@ async def test_an_address_lasts_as_long_as_its_action_and_no_word_of_it_can_be_c
     assert len({old, new, by_get}) == 3
     tokens = [address.rpartition("/")[2].partition("?sig=") for address in (old, new, by_get)]
     callbacks = [await found.find(token, signature) for token, _, signature in tokens]
-    assert callbacks == [("r", "k", None, False), ("r", "k", 9e9, False), ("r", "k", 9e9, True)]
+    assert callbacks == [Callback("r", "k"), Callback("r", "k", 9e9), Callback("r", "k", 9e9, get=True)]
     assert len({callback.event_id for callback in callbacks if callback is not None}) == 1
     assert await found.find(tokens[2][0], tokens[1][2]) is None
     await store.close()

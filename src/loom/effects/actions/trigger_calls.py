@@ -88,13 +88,6 @@ class Answer(Struct, frozen=True):
     message: str = ""
 
 
-def serves(services: Services, kind: str, written: Any) -> bool:
-    """Tell whether this process can call the service of a trigger of a type, by its inputs as the document has them."""
-    if kind in ("http", "httpwebhook"):
-        return True
-    return services.handlers.connector_for(connection_names(kind, written)) is not None
-
-
 # --- polls ------------------------------------------------------------------------------------------------------------
 
 
