@@ -301,15 +301,10 @@ class RunClient:
 
     async def workers(self) -> Sequence[Worker]:
         """The processes that work on runs, with what each tells of itself."""
-        from loom.runtime.durable.workers import rendered_worker, told_facts
+        from loom.runtime.durable.workers import rendered_workers
 
         await self.ready()
-        own, found = self.worker_name(), []
-        for member in await self.store.members():
-            is_this = own is not None and own == (member.fence, member.name)
-            facts = self.describe_worker() if is_this else await told_facts(self.store, member)
-            found.append(rendered_worker(member, facts, is_this=is_this))
-        return found
+        return await rendered_workers(self.store, self.worker_name(), self.describe_worker())
 
     def worker_name(self) -> tuple[int | None, str] | None:
         """The fence and the name by which the store knows this process; None if it does not work on runs."""

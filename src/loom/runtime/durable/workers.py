@@ -25,7 +25,7 @@ from loom.store.errors import CorruptEntry, KeyUnavailable, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from loom.store.ports import EntryStore
+    from loom.store.ports import EntryStore, Store
     from loom.store.records import MemberState
 
 _log = logging.getLogger("loom.durable")
@@ -114,7 +114,25 @@ class OwnEntry:
             _log.warning("What this process told of itself stays until it expires: %s", error)
 
 
-async def told_facts(store: EntryStore, member: MemberState) -> WorkerFacts | None:
+async def rendered_workers(store: Store, own: tuple[int | None, str] | None, known: WorkerFacts | None) -> list[Worker]:
+    """Render the members of a store. `own` is the fence and the name of this process, and `known` what it knows."""
+    found = []
+    for member in await store.members():
+        is_this = own is not None and own == (member.fence, member.name)
+        worker = Worker(
+            name=member.name,
+            alive=member.alive,
+            seen=maybe_moment(member.seen),
+            until=maybe_moment(member.until),
+            owned=member.owned,
+            is_this=is_this,
+            **fields_of(known if is_this else await _told_facts(store, member)),
+        )
+        found.append(worker)
+    return found
+
+
+async def _told_facts(store: EntryStore, member: MemberState) -> WorkerFacts | None:
     """Read what a member tells of itself; None if it tells nothing, or nothing that can be read."""
     if member.fence is None:
         return None
@@ -126,19 +144,6 @@ async def told_facts(store: EntryStore, member: MemberState) -> WorkerFacts | No
         return None
     # A dead process has told what it worked for and where, but it holds nothing in memory any more.
     return facts if facts is None or member.alive else replace(facts, runs_in_memory=None)
-
-
-def rendered_worker(member: MemberState, facts: WorkerFacts | None, *, is_this: bool) -> Worker:
-    """Render a member of a store, with what it tells of itself."""
-    return Worker(
-        name=member.name,
-        alive=member.alive,
-        seen=maybe_moment(member.seen),
-        until=maybe_moment(member.until),
-        owned=member.owned,
-        is_this=is_this,
-        **fields_of(facts),
-    )
 
 
 def fields_of(facts: WorkerFacts | None) -> dict[str, Any]:
