@@ -73,7 +73,8 @@ def test_answers_that_grow_fail_their_action(tmp_path: Path) -> None:
         assert found.pop(name) == ["Succeeded", "OK"], name
     for name, outcome in found.items():
         assert "AnswerRefused" in str(outcome), (name, outcome)
-    assert ended.peak_mib < 500, f"{ended.peak_mib} MiB"
+    # About 410 MiB, and more on a busy machine, where one answer is decoded before another one's memory is given back.
+    assert ended.peak_mib < 700, f"{ended.peak_mib} MiB"
 
 
 _FIRST = """
