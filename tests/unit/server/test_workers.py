@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import httpx2
 from server_serving import Served
@@ -12,6 +13,7 @@ from server_serving import Served
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
 from loom.server import create_app
+from loom.server.settings import ServerSettings
 
 
 class Ends(Workflow):
@@ -43,8 +45,9 @@ async def test_a_standby_tells_that_it_is_one(tmp_path: Path) -> None:
             ready = await client.get("/v1/health/ready")
             assert (ready.status_code, ready.json()) == (200, {"status": "ready", "reasons": [], "role": "standby"})
             found = (await client.get("/v1/workers")).json()["items"]
-            told = [(each["name"], each["role"], each["is_this"], each["workflows"]) for each in found]
-            assert told == [("first", "worker", False, None), ("second", "standby", True, ["ends"])]
+            told = [(each["name"], each["role"], each["is_this"]) for each in found]
+            assert told == [("first", "worker", False), ("second", "standby", True)]
+            assert found[1]["workflows"] == ["ends"]
             started = await client.post("/v1/runs", json={"workflow": "ends", "run_id": "run-1"})
             assert started.status_code == 201
             run = (await client.get("/v1/runs/run-1?wait=30")).json()
@@ -53,3 +56,28 @@ async def test_a_standby_tells_that_it_is_one(tmp_path: Path) -> None:
             async with asyncio.timeout(60):
                 while (await client.get("/v1/health/ready")).json()["role"] != "worker":  # noqa: ASYNC110 - as a probe does
                     await asyncio.sleep(0.01)
+
+
+async def test_a_server_without_code_tells_what_the_worker_works_for(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    worker, runtime = loom.connect(url, name="worker"), loom.connect(url)
+    for name in ("ends", "other"):
+        worker.register(Ends(), name=name)
+    async with worker, runtime:
+        server = Served(runtime, ServerSettings())
+        whole, limited = await server.key("read"), await server.key("read", workflows=("ends",))
+        async with server.client(whole) as client, server.client(limited) as restricted, asyncio.timeout(60):
+            while (found := await _only(client))["workflows"] is None:  # noqa: ASYNC110 - as a page does
+                await asyncio.sleep(0.01)
+            assert (found["name"], found["is_this"], found["alive"]) == ("worker", False, True)
+            assert (found["workflows"], found["runs_in_memory"]) == (["ends", "other"], 0)
+            assert (found["pid"], found["version"], found["since"] is not None) == (os.getpid(), loom.__version__, True)
+            shown = await _only(restricted)
+            assert (shown["workflows"], shown["runs_in_memory"], shown["owned"]) == (["ends"], None, None)
+
+
+async def _only(client: httpx2.AsyncClient) -> dict[str, Any]:
+    answer = await client.get("/v1/workers")
+    assert answer.status_code == 200, answer.text
+    [worker] = answer.json()["items"]
+    return dict(worker)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.readers import News
     from loom.runtime.durable.registration import Registration
+    from loom.runtime.durable.workers import WorkerFacts
     from loom.runtime.views.reader import RunTraces
     from loom.steps.events import Event
     from loom.store.ports import Store
@@ -299,20 +300,19 @@ class RunClient:
             self._change_feed.close()
 
     async def workers(self) -> Sequence[Worker]:
-        """The processes that work on runs, as far as the store knows; of this one also what it knows itself."""
-        from loom.runtime.durable.workers import rendered_worker
+        """The processes that work on runs, with what each tells of itself."""
+        from loom.runtime.durable.workers import rendered_workers
 
         await self.ready()
-        own, known = self.worker_name(), self.describe_worker()
-        return [rendered_worker(member, own, known) for member in await self.store.members()]
+        return await rendered_workers(self.store, self.worker_name(), self.describe_worker())
 
     def worker_name(self) -> tuple[int | None, str] | None:
         """The fence and the name by which the store knows this process; None if it does not work on runs."""
         return None
 
-    def describe_worker(self) -> dict[str, Any]:
-        """What this process knows of itself, as fields of a `Worker`."""
-        return {}
+    def describe_worker(self) -> WorkerFacts | None:
+        """What this process knows of itself; None if it cannot work on runs."""
+        return None
 
     async def history(self, run_id: str, *, start: int = 0) -> AsyncIterator[HistoryEntry]:
         """The ticks of a run in order: (seq, at, tick). Bodies of events are as they are stored."""

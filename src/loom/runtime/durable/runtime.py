@@ -14,6 +14,7 @@ from loom.runtime.durable.active_runs import ActiveRuns
 from loom.runtime.durable.scanner import Scanner
 from loom.runtime.durable.second import Second
 from loom.runtime.durable.worker import WorkerRuntime
+from loom.runtime.durable.workers import fields_of
 from loom.store.errors import StoreError, StoreLocked
 from loom.store.operations import ForgetDeaths
 
@@ -113,7 +114,8 @@ class DurableRuntime(WorkerRuntime):
         found = await super().workers()
         if self._second is None:
             return found
-        return [*found, Worker(name=self._name, alive=True, role=self.role, is_this=True, **self.describe_worker())]
+        known = fields_of(self.describe_worker())
+        return [*found, Worker(name=self._name, alive=True, role=self.role, is_this=True, **known)]
 
     @override
     def worker_name(self) -> tuple[int | None, str] | None:

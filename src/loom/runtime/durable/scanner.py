@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from loom.runtime.durable.workers import OwnEntry
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import can_skip, keep_looking, until_look
 from loom.store.operations import ClaimRuns, PurgeRuns, TryRun
@@ -78,6 +79,7 @@ class Scanner:
         """Whether the last look found too little memory for more runs."""
         self._has_more = False
         """Whether there may be runs in the store that had no room here."""
+        self._entry = OwnEntry(store, active_runs.fence, stored.describe_worker, stored.now)
         self._task: asyncio.Task[None] | None = None
         active_runs.lease.on_doubt = self._look.set
         active_runs.probation.on_acquitted = self.look_soon
@@ -111,6 +113,8 @@ class Scanner:
             await self._look_on()
         finally:
             keep_looking(self._loop, self._settles_s)  # others may have to take over
+            if not self._is_failing:
+                await self._entry.drop()
 
     async def _look_on(self) -> None:
         while True:
@@ -120,6 +124,7 @@ class Scanner:
                     self._on_lost()
                     return
                 self._is_failing = False
+                await self._entry.tell()
             except StoreUnavailable as error:
                 self._active_runs.metrics.store_failures += 1
                 self._committer.failing = str(error)

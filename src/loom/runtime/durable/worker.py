@@ -35,7 +35,7 @@ from loom.runtime.durable.schedules import ScheduleClient, ScheduleNotFound, che
 from loom.runtime.durable.schedules_run import ScheduleStart, keep_triggers, timing_of
 from loom.runtime.durable.services import internal_codes, services_for
 from loom.runtime.durable.settings import Settings
-from loom.runtime.durable.workers import own_fields
+from loom.runtime.durable.workers import own_facts
 from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.context import Context
 from loom.steps.handler import WorkflowHandler
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.listeners import ListenerClient
     from loom.runtime.durable.registration import Registration
     from loom.runtime.durable.schedules import ScheduleInfo
+    from loom.runtime.durable.workers import WorkerFacts
     from loom.runtime.flow import Flow
     from loom.runtime.watchdog import LoopWatch
     from loom.steps.events import Event, StartEvent
@@ -149,9 +150,9 @@ class WorkerRuntime(RunClient, ABC):
         """How many runs are in memory here, and how many were released and brought back so far."""
 
     @override
-    def describe_worker(self) -> dict[str, Any]:
-        """What this process knows of itself, as fields of a `Worker`."""
-        return own_fields(self._working_since, self.codes, self.figures["in_memory"])
+    def describe_worker(self) -> WorkerFacts:
+        """What this process knows of itself."""
+        return own_facts(self._working_since, self.codes, self.figures["in_memory"])
 
     @property
     @abstractmethod
