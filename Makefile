@@ -6,8 +6,8 @@
 
 PYTHON ?= python3
 ARGS ?=
-# Many tests wait for other processes, so that one more than the cores have room.
-JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Many tests wait for other processes, so that two more than the cores have room.
+JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 
 VENV := .venv
 BENCH_VENV := .venv-bench
