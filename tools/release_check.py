@@ -68,7 +68,10 @@ def build() -> tuple[Path, Path]:
     [sdist] = OUTPUT.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+                archive.extractall(folder, filter="data")
+            else:
+                archive.extractall(folder)  # noqa: S202 - it was made two lines above
         [source] = Path(folder).iterdir()
         _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(OUTPUT)], source)
     [wheel] = OUTPUT.glob("*.whl")
